@@ -220,7 +220,8 @@ def _libraries() -> Check:
     name = "cairo, pango"
     program = PKG_CONFIG.find()
     if program:
-        asked = subprocess.run([program, "--modversion", *LIBRARIES], capture_output=True, text=True, check=False)
+        question = [program, "--modversion", *LIBRARIES]
+        asked = subprocess.run(question, capture_output=True, text=True, check=False)
         if asked.returncode == 0:
             return Check(name, "ok", ", ".join(map(" ".join, zip(LIBRARIES, asked.stdout.split()))))
     if find_spec("manimpango") and find_spec("cairo"):
