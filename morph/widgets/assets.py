@@ -1,0 +1,80 @@
+"""The browser's half as text: one ES module and one style sheet, put together from the files in `static/`.
+
+There is no bundler. The parts import nothing, so the module is the parts one after the other, and a widget, a page
+and a test all read the same files. The colours come from `morph.story.palette`.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from morph.story.palette import THEMES
+
+MODULE_PARTS = ("player.js", "draw_morph.js", "stepper.js")
+DRAWN = ("morph",)
+"""Names of the figures that the browser can draw: the keys of `DRAWINGS` in `stepper.js`."""
+
+
+@cache
+def part(name: str) -> str:
+    """The text of one file in `static/`."""
+    return (files("morph.widgets") / "static" / name).read_text(encoding="utf-8")
+
+
+@cache
+def module() -> str:
+    """The widget as one ES module, its factory exported as default."""
+    return "\n".join(part(name) for name in MODULE_PARTS)
+
+
+@cache
+def style() -> str:
+    """The style sheet, led by the palette as CSS variables (`--lm-norm` and so on) for both themes."""
+    rules = []
+    for theme, colours in THEMES.items():
+        variables = " ".join(f"--lm-{role.replace('_', '-')}: {colour};" for role, colour in colours.items())
+        rules.append(f'.lm-figure[data-theme="{theme}"] {{ color-scheme: {theme}; {variables} }}')
+    return "\n".join([*rules, part("morph.css")])
+
+
+PAGE_STYLE = """
+html { color-scheme: light dark; background: Canvas; }
+body { margin: 0 auto; padding: 8px; max-width: 916px; font: 16px/1.5 system-ui, sans-serif; }
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+def page(title: str, state: Mapping[str, Any], transcript: Sequence[str]) -> str:
+    """A self-contained page with one figure.
+
+    Args:
+        title: of the document.
+        state: the widget's synchronized values, as JSON.
+        transcript: one line a frame, for a reader whose browser runs no script.
+    """
+    data = json.dumps(state, ensure_ascii=False).replace("<", "\\u003c")  # "</script>" cannot end the block
+    lines = "".join(f"<li>{html.escape(line)}</li>" for line in transcript)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{html.escape(title)}</title>
+<style>{PAGE_STYLE}{style()}</style>
+</head>
+<body>
+<div id="figure"></div>
+<noscript><h1>{html.escape(title)}</h1><ol>{lines}</ol></noscript>
+<script type="application/json" id="state">{data}</script>
+<script type="module">
+{module()}
+{part("page.js")}</script>
+</body>
+</html>
+"""
