@@ -5,7 +5,6 @@ Presence is read from package metadata and from the search path; only the device
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
@@ -220,7 +219,7 @@ def _libraries() -> Check:
     name = "cairo, pango"
     program = PKG_CONFIG.find()
     if program:
-        question = [program, "--modversion", *LIBRARIES]
+        question = [str(program), "--modversion", *LIBRARIES]
         asked = subprocess.run(question, capture_output=True, text=True, check=False)
         if asked.returncode == 0:
             return Check(name, "ok", ", ".join(map(" ".join, zip(LIBRARIES, asked.stdout.split()))))
@@ -238,17 +237,20 @@ def _tool(tool: Tool) -> Check:
 def _device() -> Check:
     """The device that `morph train --device auto` takes."""
     try:
-        torch = importlib.import_module("torch")
+        import torch
+
+        from morph.train.device import pick_device
     except ImportError as error:
         return Check("device", "missing", f"torch cannot be imported: {error}", _pip_install(), core=True)
-    if torch.cuda.is_available():
-        card = torch.cuda.get_device_properties(0)
-        detail = f"cuda: {card.name}, {card.total_memory / 2**30:.0f} GiB"
-    elif torch.backends.mps.is_available():
-        detail = "mps: the graphics processor of this Mac"
+    device = pick_device("auto")
+    if device.type == "cuda":
+        card = torch.cuda.get_device_properties(device)
+        detail = f"{device}: {card.name}, {card.total_memory / 2**30:.0f} GiB"
+    elif device.type == "mps":
+        detail = f"{device}: the graphics processor of this Mac"
     else:
         threads = torch.get_num_threads()
-        detail = f"cpu, {threads} thread{'' if threads == 1 else 's'}"
+        detail = f"{device}, {threads} thread{'' if threads == 1 else 's'}"
     return Check("device", "ok", detail, core=True)
 
 

@@ -1,0 +1,191 @@
+"""The set-up files agree: ranges, pinned releases, the conda environment, the make targets."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import morph
+from morph import doctor
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+EXTRAS = {
+    name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()
+}
+CORE = [Requirement(text) for text in PROJECT["dependencies"]]
+DIRECT = {canonicalize_name(r.name): r for group in (CORE, *EXTRAS.values()) for r in group}
+CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib", "typst-py": "typst"}
+CONDA_TOOLS = {"python", "pip", "cairo", "pango", "pkg-config", "nodejs"}
+
+
+def pinned() -> dict[str, Version]:
+    """constraints.txt as name → version; a line that is not one exact release fails."""
+    pins: dict[str, Version] = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            match = re.fullmatch(r"([\w.-]+)==([^\s+]+)", line)
+            assert match, f"not one exact public release: {line!r}"
+            name = canonicalize_name(match[1])
+            assert name not in pins, f"pinned twice: {name}"
+            pins[name] = Version(match[2])
+    return pins
+
+
+def conda() -> dict[str, str]:
+    """environment.yml as PyPI name → version, "" where none is asked for; the pip section included."""
+    entries = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    lines = [line for entry in entries for line in (entry["pip"] if isinstance(entry, dict) else [entry])]
+    versions = {}
+    for line in lines:
+        if not line.startswith("-e"):
+            name, _, version = line.partition("=")
+            versions[canonicalize_name(CONDA_NAMES.get(name, name))] = version.lstrip("=")
+    return versions
+
+
+def test_the_core_needs_three_packages_and_the_extras_have_their_names() -> None:
+    assert sorted(r.name for r in CORE) == ["jaxtyping", "numpy", "torch"]
+    assert list(EXTRAS) == ["train", "hf", "notebook", "scenes", "dev"] == list(doctor.EXTRAS)
+
+
+@pytest.mark.parametrize("name", sorted(DIRECT))
+def test_every_dependency_is_pinned_within_its_range(name: str) -> None:
+    pins = pinned()
+    assert name in pins
+    assert DIRECT[name].specifier.contains(pins[name])
+
+
+@pytest.mark.parametrize("name", sorted(DIRECT))
+def test_conda_installs_the_pinned_release(name: str) -> None:
+    assert conda()[name] == str(pinned()[name])
+
+
+def test_conda_asks_for_nothing_else() -> None:
+    assert set(conda()) - set(DIRECT) == CONDA_TOOLS
+    assert SpecifierSet(PROJECT["requires-python"]).contains(conda()["python"])
+
+
+def test_ranges_that_guard_against_a_known_fault() -> None:
+    assert "13.0.0" not in DIRECT["pillow"].specifier  # Manim 0.22 cannot draw images with it
+    assert DIRECT["manim"].extras == {"typst"}
+    assert "2.10.0" not in DIRECT["torch"].specifier
+    assert "2.11.0" in DIRECT["torch"].specifier
+
+
+def test_python_311_is_the_oldest_everywhere() -> None:
+    assert PROJECT["requires-python"] == ">=3.11"
+    assert PYPROJECT["tool"]["ruff"]["target-version"] == "py311"
+    assert PYPROJECT["tool"]["mypy"]["python_version"] == "3.11"
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert "version" in PROJECT["dynamic"]
+    assert metadata.version(doctor.DISTRIBUTION) == morph.__version__
+
+
+def test_the_licence_is_mit() -> None:
+    assert PROJECT["license"] == "MIT"
+    assert (ROOT / "LICENSE").read_text().startswith("MIT License\n")
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["license"] == "MIT"
+
+
+def test_every_data_file_of_the_packages_is_shipped() -> None:
+    listed = subprocess.run(["git", "ls-files", "morph", "scenes"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout: git lists the files that belong to the packages")
+    data = [Path(line) for line in listed.stdout.splitlines() if not line.endswith(".py")]
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["*"]
+    unshipped = [
+        str(path)
+        for path in data
+        if not any(fnmatch(str(path), f"*/{pattern.replace('**/', '')}") for pattern in patterns)
+    ]
+    assert data
+    assert unshipped == []
+
+
+def test_make_alone_lists_every_target() -> None:
+    command = ["make", "--no-print-directory"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    targets = re.findall(r"^  make ([\w-]+) +\S", listed.stdout, flags=re.MULTILINE)
+    assert targets == ["help", "setup", "tour", "test", "test-full", "lint", "types", "clean"]
+
+
+def run_setup(folder: Path, python: Path | str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of the set-up script in an empty folder: its refusals come before any installation."""
+    (folder / "tools").mkdir()
+    script = folder / "tools" / "setup.sh"
+    script.write_text((ROOT / "tools" / "setup.sh").read_text())
+    return subprocess.run(["sh", str(script), str(python)], capture_output=True, text=True)
+
+
+def fake_python(path: Path, body: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_setup_refuses_an_old_python_in_one_line(tmp_path: Path) -> None:
+    old = fake_python(tmp_path / "python3.9", 'case "$1" in -V) echo "Python 3.9.2" ;; *) exit 1 ;; esac')
+    done = run_setup(tmp_path, old)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "needs Python 3.11 or newer" in done.stderr
+    assert "3.9.2" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_setup_refuses_a_missing_python_in_one_line(tmp_path: Path) -> None:
+    done = run_setup(tmp_path, "python-that-is-not-there")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "setup: python-that-is-not-there not found: install Python 3.11 or newer, "
+        "or name one: make setup PYTHON=/path/to/python3.11\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("manager", "line"),
+    [
+        ("apt-get", "sudo apt-get update && sudo apt-get install -y libcairo2-dev libpango1.0-dev"),
+        ("dnf", "sudo dnf install -y cairo-devel pango-devel"),
+        ("brew", "brew install cairo pango pkg-config"),
+        ("none", "conda env create -f environment.yml && conda activate morph"),
+    ],
+)
+def test_setup_without_headers_names_the_line_and_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: str, line: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "dirname", "cut", "printf"):
+        found = subprocess.run(["sh", "-c", f"command -v {name}"], capture_output=True, text=True, check=True)
+        if found.stdout.startswith("/"):
+            (programs / name).symlink_to(found.stdout.strip())
+    fake_python(programs / "id", "echo 1000")  # not root
+    fake_python(programs / "pkg-config", "exit 1")
+    fake_python(programs / "cc", "exit 0")
+    fake_python(programs / manager, f"touch {tmp_path}/ran")
+    monkeypatch.setenv("PATH", str(programs))
+    done = run_setup(tmp_path, sys.executable)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "missing: cairo." in done.stderr
+    assert line in done.stderr
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / ".venv").exists()
