@@ -1,0 +1,324 @@
+"""The command line: `morph COMMAND`. A command imports what it needs when it runs, so help comes at once."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from morph import __version__
+from morph.errors import MorphError
+
+try:
+    import typer
+except ImportError:
+    print("morph: the command line needs the extra 'train': pip install -e '.[train]'", file=sys.stderr)
+    raise SystemExit(2) from None
+
+BAD_INPUT, INTERRUPTED = 2, 130
+_MANY_VALUES = ("--seeds", "--stages")  # options that take several words: --seeds 0 1 2
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="What changed inside the Transformer since 2017, one runnable step at a time.",
+)  # fmt: skip
+
+Size = Annotated[str, typer.Option(help="nano, tiny or small.")]
+Stage = Annotated[str, typer.Argument(help="A stage: 0 to 14, or a slug such as gqa.", show_default=False)]
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        code = app(
+            args=_join_values(sys.argv[1:] if arguments is None else arguments),
+            prog_name="morph",
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+    except MorphError as error:
+        _refuse(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        print("morph: interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click is underneath
+            raise
+        _refuse(f"{' '.join(error.format_message().split())} (morph --help lists what there is)")
+    raise SystemExit(code or 0)
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"morph: {message}", file=sys.stderr)
+    raise SystemExit(BAD_INPUT)
+
+
+def _join_values(arguments: list[str]) -> list[str]:
+    """`--seeds 0 1 2` becomes `--seeds 0,1,2`: options of this parser take one word."""
+    joined: list[str] = []
+    for word in arguments:
+        if not word.startswith("-") and len(joined) > 1 and joined[-2] in _MANY_VALUES:
+            joined[-1] += f",{word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.replace(",", " ").split())
+    except ValueError:
+        raise MorphError(f"{option} is {text!r}: give whole numbers, as in {option} 0 1 2") from None
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"morph {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command()
+def tour(
+    out: Annotated[
+        Path, typer.Option(help="Folder of the tour; a finished or broken off tour there is continued.")
+    ] = Path("runs/tour"),
+    workers: Annotated[int, typer.Option(help="Training processes at a time, one thread each.")] = 2,
+) -> int:
+    """Train the fifteen stages small, print the ledger, render Figure 1."""
+    from morph.tour import take_tour
+
+    return take_tour(out, workers)
+
+
+@app.command()
+def steps() -> None:
+    """List the fourteen steps."""
+    from morph.steps import STEPS
+
+    print(f" 0  {'2017':<18} the block of 2017, as a decoder")
+    for step in STEPS:
+        print(f"{step.number:>2}  {step.slug:<18} {step.year}  {step.before}  →  {step.after}")
+
+
+@app.command()
+def show(stage: Stage, size: Size = "tiny") -> None:
+    """Tell what one step changes, why, and what it costs."""
+    import morph
+    from morph.steps import STEPS, number_of
+
+    number = number_of(stage)
+    if number == 0:
+        print("Stage 0, 2017: the block of Attention Is All You Need (Vaswani et al., 2017), as a decoder.\n")
+        print(morph.stage(0, size=size).to_toml())
+        return
+    step, before, after = (
+        STEPS[number - 1],
+        morph.stage(number - 1, size=size),
+        morph.stage(number, size=size),
+    )
+    print(f"Step {number}, {step.slug}: {step.title} ({step.origin}, {step.year})\n")
+    told = {"from": step.before, "to": step.after, "why": step.pressure, "relation": step.relation}
+    for label, text in (told | {"source": step.source}).items():
+        print(f"{label:<10}{text}")
+    print()
+    for change in morph.diff(before, after):
+        print(f"{'config':<10}{change}")
+    print()
+    _print_costs({f"stage {number - 1}": before, f"stage {number}": after}, context=1024)
+
+
+@app.command("diff")
+def diff_(a: Stage, b: Stage, size: Size = "tiny") -> None:
+    """List the config fields in which two stages differ."""
+    import morph
+
+    for change in morph.diff(morph.stage(a, size=size), morph.stage(b, size=size)):
+        print(change)
+
+
+@app.command()
+def count(
+    stage: Stage,
+    size: Size = "tiny",
+    context: Annotated[int, typer.Option(help="Tokens for cache and FLOPs.")] = 1024,
+) -> None:
+    """Count parameters, bytes and FLOPs of a stage."""
+    import morph
+
+    if context < 1:
+        raise MorphError(f"context is {context}: give at least 1")
+    _print_costs({f"stage {stage}": morph.stage(stage, size=size)}, context)
+
+
+def _print_costs(configs: dict[str, Any], context: int) -> None:
+    import morph
+
+    counts = [morph.count(config) for config in configs.values()]
+    table = [
+        ("", *configs),
+        ("parameters", *(f"{c.total:,}" for c in counts)),
+        ("  active for a token", *(f"{c.active.all:,}" for c in counts)),
+        ("  active, without embeddings", *(f"{c.active.without_embeddings:,}" for c in counts)),
+        ("KV bytes per token (bf16)", *(f"{c.kv_bytes_per_token:,}" for c in counts)),
+        (f"cache bytes at {context:,} tokens", *(f"{c.cache_bytes(context):,}" for c in counts)),
+        (f"forward FLOPs per token at {context:,}", *(f"{c.flops(context).per_token:,}" for c in counts)),
+    ]
+    for label, *values in table:
+        print(f"{label:<38}" + "".join(f"{value:>16}" for value in values))
+
+
+@app.command()
+def train(
+    stage: Annotated[str | None, typer.Option(help="Stage to train: 0 to 14, or a slug.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Train a config of your own (TOML or JSON) instead.")
+    ] = None,
+    size: Annotated[
+        str, typer.Option(help="nano, tiny or small; with --config it names the recipe.")
+    ] = "tiny",
+    data: Annotated[
+        str | None, typer.Option(help="File or folder of UTF-8 text [default: Python's standard library].")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights and batches [default: 0].")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps [default: auto].")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run [default: runs/STAGE-SIZE-seedN].")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Windows in a micro-batch.")] = None,
+    accumulation: Annotated[int | None, typer.Option(help="Micro-batches in a step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    checkpoint_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads [default: torch's own].")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> int:
+    """Train a stage and keep the run; Ctrl-C ends it so that --resume can continue."""
+    from morph.train.session import train_here
+    from morph.train.start import Request
+
+    changes = {
+        "steps": steps, "seed": seed, "batch_size": batch_size, "accumulation": accumulation,
+        "learning_rate": learning_rate, "precision": precision, "checkpoint_every": checkpoint_every,
+    }  # fmt: skip
+    request = Request(
+        stage=stage,
+        config_file=config,
+        size=size,
+        data=data,
+        device=device,
+        out=out,
+        resume=resume,
+        changes=changes,
+    )
+    return train_here(request, threads=threads, quiet=quiet)
+
+
+@app.command()
+def sweep(
+    stages: Annotated[
+        str | None, typer.Option(help="Stages, as in --stages 0 1 2 [default: all fifteen].")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, as in --seeds 0 1 2.")] = "0 1 2",
+    size: Size = "tiny",
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps of each run.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="File or folder of UTF-8 text [default: Python's standard library].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweep [default: runs/sweep-SIZE].")] = None,
+    workers: Annotated[int, typer.Option(help="Training processes at a time, one thread each.")] = 2,
+) -> int:
+    """Train all stages alike and compare them: table, plot and sweep.json."""
+    from morph.steps import SLUGS, number_of
+    from morph.train.session import sweep_here
+    from morph.train.sweeper import make_plan
+
+    chosen = (
+        tuple(number_of(word) for word in stages.replace(",", " ").split())
+        if stages
+        else tuple(range(len(SLUGS)))
+    )
+    folder = out or Path(f"runs/sweep-{size}")
+    plan = make_plan(
+        folder, stages=chosen, seeds=_whole_numbers(seeds, "--seeds"), size=size, steps=steps, data=data
+    )
+    finished = sweep_here(plan, workers)
+    if finished is None:
+        return INTERRUPTED
+    print(f"\nTable: {folder}/table.md and table.csv\nPlot:  {folder}/plot.png\nData:  {folder}/sweep.json")
+    return 0
+
+
+@app.command()
+def generate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run that morph train wrote.", show_default=False)],
+    prompt: Annotated[str, typer.Option(help="Text to continue.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Bytes to write.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest byte.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest bytes.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample among the likeliest bytes that hold probability p.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+) -> None:
+    """Continue a prompt with a trained run, decoding with the cache."""
+    from morph.train.session import continue_text
+
+    print(continue_text(run, prompt, max_new_tokens, temperature, top_k, top_p, seed))
+
+
+@app.command()
+def render(
+    figure: Annotated[str, typer.Argument(help="A figure, such as morph.", show_default=False)],
+    quality: Annotated[str, typer.Option(help="Height of the video, such as 480p or 1080p.")] = "480p",
+    theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
+    out: Annotated[Path | None, typer.Option(help="Folder to write to [default: out/FIGURE].")] = None,
+    sweep: Annotated[
+        Path | None, typer.Option(help="Sweep with the numbers to show [default: the reference].")
+    ] = None,
+) -> None:
+    """Render a figure as stills, video, subtitles and contact sheet."""
+    for path in render_figure(figure, out or Path("out") / figure, quality=quality, theme=theme, sweep=sweep):
+        print(path)
+
+
+def render_figure(figure: str, out: Path, *, quality: str, theme: str, sweep: Path | None) -> list[Path]:
+    """Call the scenes. Raises MorphError when what they need is not installed."""
+    try:
+        scenes = importlib.import_module("scenes.render")
+    except ModuleNotFoundError as error:
+        raise MorphError(
+            f"rendering needs {error.name}, which is missing: run in Morph's folder with the extra 'scenes' "
+            f"(pip install -e '.[scenes]'); morph doctor says more"
+        ) from None
+    written: list[Path] = scenes.render(figure, out, quality=quality, theme=theme, sweep=sweep)
+    return written
+
+
+@app.command()
+def doctor() -> int:
+    """Say what is installed, what is missing, and what mends it."""
+    from morph.doctor import main as examine
+
+    return examine()
+
+
+if __name__ == "__main__":
+    main()

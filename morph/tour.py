@@ -1,0 +1,66 @@
+"""The tour: the whole tutorial in one command, from fifteen trained models to the figure drawn from them."""
+
+import shutil
+import time
+from pathlib import Path
+
+from morph.errors import MorphError
+from morph.steps import SLUGS
+
+INTERRUPTED = 130
+FIGURE = "morph"
+
+
+def take_tour(out: Path, workers: int = 2) -> int:
+    """Train the stages (one seed), print the ledger, render Figure 1, and tell what is where. Returns the
+    exit code.
+
+    A tour that was broken off is continued, a finished one shown again; nothing is trained or rendered twice.
+    """
+    from morph.train.session import sweep_here
+    from morph.train.sweeper import make_plan
+
+    started = time.monotonic()
+    stages = tuple(range(len(SLUGS)))
+    print(
+        "From the block of 2017 to a hybrid mixture of experts: fifteen models, fourteen steps, one seed.\n"
+    )
+    plan = make_plan(out, stages=stages, seeds=(0,), size="tiny", steps=None, data=None)
+    sweep = sweep_here(plan, workers)
+    if sweep is None:
+        return INTERRUPTED
+    figure = out / "figure"
+    rendered = _render(figure, out / "sweep.json")
+    print(f"\nThe tour took {(time.monotonic() - started) / 60:.1f} minutes. What it left:\n")
+    for label, path in (("table", "table.md"), ("plot", "plot.png"), ("runs", "runs")):
+        print(f"  {label:<9} {out / path}")
+    for file in rendered:
+        print(f"  {file.suffix[1:]:<9} {file}")
+    print(f"  {'notebook':<9} notebooks/00_the_morph.ipynb")
+    print(
+        "\nNext:\n"
+        f"  morph generate {plan.run_path(14, 0)} --prompt 'def '   let the last stage write\n"
+        "  morph show gqa                 read one step: what changed, why, what it costs\n"
+        "  morph train --stage 9          train a stage on its own; --data takes your text\n"
+        "  morph sweep                    three seeds, to see which differences are real\n"
+        "  jupyter lab notebooks/00_the_morph.ipynb"
+    )
+    return 0
+
+
+def _render(figure: Path, sweep: Path) -> list[Path]:
+    """Figure 1 from this tour's runs: its video and subtitles; a line instead when rendering fails."""
+    from morph.cli import render_figure
+
+    done = figure / ".done"
+    if not done.exists():
+        print("\nRendering Figure 1 from these runs ...", flush=True)
+        shutil.rmtree(figure, ignore_errors=True)
+        try:
+            written = render_figure(FIGURE, figure, quality="480p", theme="dark", sweep=sweep)
+        except MorphError as error:
+            print(f"morph: {error}\nThe rest of the tour is complete; run it again to add the figure.")
+            return []
+        done.write_text("\n".join(str(path.relative_to(figure)) for path in written))
+    paths = [figure / line for line in done.read_text().splitlines()]
+    return [path for path in paths if path.suffix in (".mp4", ".srt")]

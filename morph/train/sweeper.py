@@ -1,0 +1,293 @@
+"""Running a sweep: every run is `morph train` in its own process with one thread, a few of them at a time.
+
+A sweep's folder holds `plan.json` (what all runs share), `runs/` and, once all are done, `sweep.json`,
+`table.md`, `table.csv` and `plot.png`. Started again with the same plan it repeats nothing that is
+done.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import morph
+from morph.errors import MorphError
+from morph.steps import SLUGS
+from morph.train.data import Corpus, load_corpus
+from morph.train.files import disk_error, read_json, replace_bytes, replace_json, require_free
+from morph.train.recipe import Recipe, default_recipe
+from morph.train.runs import FORMAT, Run, check_fit, versions
+from morph.train.sweep import SeedRun, StageResult, Sweep, to_csv, to_markdown
+
+COST_CONTEXT = 1024  # tokens at which cache bytes and FLOPs are counted
+_POLL = 0.2  # seconds between looks at the workers
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train and where. All runs share size, recipe (but for the seed) and text."""
+
+    out: Path
+    stages: tuple[int, ...]
+    seeds: tuple[int, ...]
+    size: str
+    recipe: Recipe
+    corpus: Corpus
+
+    def jobs(self) -> list[tuple[int, int]]:
+        """(stage, seed) pairs: all stages of the first seed first, so that a whole column is there early."""
+        return [(stage, seed) for seed in self.seeds for stage in self.stages]
+
+    def run_path(self, stage: int, seed: int) -> Path:
+        return self.out / "runs" / f"{stage:02d}-{SLUGS[stage]}-seed{seed}"
+
+    def shared(self) -> dict[str, Any]:
+        """What must be the same when the sweep is continued (stages and seeds may be added)."""
+        recipe = {k: v for k, v in self.recipe.to_dict().items() if k != "seed"}
+        return {"format": FORMAT, "size": self.size, "recipe": recipe, "corpus": self.corpus.sha256}
+
+
+@dataclass
+class Progress:
+    """What `on_progress` is told: optimizer steps done and to do over all runs, and runs done."""
+
+    steps_done: int = 0
+    steps_total: int = 0
+    runs_done: int = 0
+    runs_total: int = 0
+
+
+@dataclass
+class _Worker:
+    job: tuple[int, int]
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    signalled: bool = field(default=False)
+
+
+def make_plan(
+    out: Path,
+    *,
+    stages: tuple[int, ...],
+    seeds: tuple[int, ...],
+    size: str,
+    steps: int | None,
+    data: str | None,
+) -> Plan:
+    """Check everything that can be checked before the first run, and open or continue the sweep's folder."""
+    if not stages or not seeds:
+        raise MorphError("a sweep needs at least one stage and one seed: --stages 0 1 2 --seeds 0 1 2")
+    if len(set(seeds)) < len(seeds) or len(set(stages)) < len(stages):
+        raise MorphError(f"stages {list(stages)} or seeds {list(seeds)} name one twice: name each once")
+    recipe = default_recipe(size).with_(steps=steps)
+    for seed in seeds:
+        recipe.with_(seed=seed)
+    plan = Plan(out, tuple(sorted(stages)), seeds, size, recipe, load_corpus(data))
+    check_fit(morph.stage(plan.stages[0], size=size), plan.corpus)
+    if (out / "plan.json").exists():
+        found = read_json(out / "plan.json")
+        for name, value in plan.shared().items():
+            if found.get(name) != value:
+                raise MorphError(
+                    f"{out} holds a sweep with another {name}: choose another --out to keep both"
+                )
+        return plan
+    require_free(out, "--out", "it is not a sweep's folder")
+    try:
+        (out / "runs").mkdir(parents=True)
+        replace_json(out / "plan.json", plan.shared())
+    except OSError as error:
+        raise disk_error(error, out, "or choose another --out") from None
+    return plan
+
+
+def run_sweep(
+    plan: Plan,
+    *,
+    workers: int = 2,
+    on_stage: Callable[[Sweep, StageResult], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Sweep | None:
+    """Train what is not done yet and write the sweep's files; None when `stop` was set before the end.
+
+    `on_stage` is called once a stage, in stage order, when all its seeds (and all stages before it) are
+    done. Raises MorphError naming the first run that failed; what is done stays done.
+    """
+    if workers < 1:
+        raise MorphError(f"workers is {workers}: give at least 1")
+    stop = stop or threading.Event()
+    told: set[int] = set()
+    for progress in _train_all(plan, workers, stop):
+        if on_progress is not None:
+            on_progress(progress)
+        for stage in plan.stages:
+            if stage in told or not all(_done(plan, stage, seed) for seed in plan.seeds):
+                if stage not in told:
+                    break
+                continue
+            told.add(stage)
+            if on_stage is not None:
+                sweep = collect(plan, tuple(sorted(told)))
+                on_stage(sweep, sweep[stage])
+    if stop.is_set() and len(told) < len(plan.stages):
+        return None
+    sweep = collect(plan, plan.stages)
+    write_sweep(sweep, plan.out)
+    return sweep
+
+
+def _done(plan: Plan, stage: int, seed: int) -> bool:
+    return (plan.run_path(stage, seed) / "summary.json").exists()
+
+
+def _train_all(plan: Plan, workers: int, stop: threading.Event) -> Iterator[Progress]:
+    """Keep `workers` processes busy; yields now and then, and a last time at the end."""
+    todo = [job for job in plan.jobs() if not _done(plan, *job)]
+    busy: list[_Worker] = []
+    failures: list[str] = []
+    try:
+        while (todo and not stop.is_set() and not failures) or busy:
+            while todo and len(busy) < workers and not stop.is_set() and not failures:
+                busy.append(_start(plan, *todo.pop(0)))
+            for worker in [w for w in busy if w.process.poll() is not None]:
+                busy.remove(worker)
+                if worker.process.returncode and not stop.is_set():
+                    failures.append(_last_line(worker))
+            if stop.is_set():
+                _interrupt(busy)
+            yield _progress(plan)
+            time.sleep(_POLL)
+    finally:
+        _interrupt(busy)
+        for worker in busy:
+            worker.process.wait()
+    if failures:
+        raise MorphError(f"{failures[0]} (the finished runs stay; the same command continues the sweep)")
+    yield _progress(plan)
+
+
+def _start(plan: Plan, stage: int, seed: int) -> _Worker:
+    path = plan.run_path(stage, seed)
+    command = [sys.executable, "-m", "morph.cli", "train", "--out", str(path), "--threads", "1", "--quiet"]
+    if path.exists():
+        command += ["--resume"]
+    else:
+        command += [
+            "--stage",
+            str(stage),
+            "--size",
+            plan.size,
+            "--seed",
+            str(seed),
+            "--steps",
+            str(plan.recipe.steps),
+        ]
+        command += ["--device", "cpu"]
+    command += ["--data", plan.corpus.path] if plan.corpus.path else []
+    log = path.with_suffix(".log")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with open(log, "wb") as out:
+        # A session of its own: Ctrl-C in the terminal reaches the sweep alone, which passes it on once.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
+        )
+    return _Worker((stage, seed), process, log)
+
+
+def _interrupt(busy: list[_Worker]) -> None:
+    """Ask the workers to stop after their current step, once each."""
+    for worker in busy:
+        if not worker.signalled and worker.process.poll() is None:
+            worker.signalled = True
+            worker.process.send_signal(signal.SIGINT)
+
+
+def _last_line(worker: _Worker) -> str:
+    lines = worker.log.read_text(errors="replace").strip().splitlines()
+    reason = lines[-1].removeprefix("morph: ") if lines else f"exit code {worker.process.returncode}"
+    return f"stage {worker.job[0]} with seed {worker.job[1]} failed: {reason}; see {worker.log}"
+
+
+def _progress(plan: Plan) -> Progress:
+    jobs = plan.jobs()
+    done = [job for job in jobs if _done(plan, *job)]
+    progress = Progress(len(done) * plan.recipe.steps, len(jobs) * plan.recipe.steps, len(done), len(jobs))
+    for job in set(jobs) - set(done):
+        with contextlib.suppress(OSError):  # not started yet
+            progress.steps_done += (plan.run_path(*job) / "metrics.jsonl").read_bytes().count(b"\n")
+    return progress
+
+
+def collect(plan: Plan, stages: tuple[int, ...]) -> Sweep:
+    """Put the finished runs of `stages` together with their exact costs."""
+    results = []
+    for stage in stages:
+        config = morph.stage(stage, size=plan.size)
+        count = morph.count(config)
+        runs = []
+        for seed in plan.seeds:
+            run = Run.load(plan.run_path(stage, seed))
+            summary = run.summary
+            if (
+                summary is None
+                or run.facts["corpus"]["sha256"] != plan.corpus.sha256
+                or run.recipe != plan.recipe.with_(seed=seed)
+            ):
+                raise MorphError(
+                    f"{run.path} is not a finished run of this sweep: remove it and run the sweep again"
+                )
+            runs.append(
+                SeedRun(
+                    seed, summary.validation_bits_per_byte, summary.cpu_seconds, summary.train_bits_per_byte
+                )
+            )
+        results.append(
+            StageResult(
+                stage=stage,
+                slug=SLUGS[stage],
+                parameters_total=count.total,
+                parameters_active=count.active.all,
+                kv_bytes_per_token=count.kv_bytes_per_token,
+                cache_context=COST_CONTEXT,
+                cache_bytes=count.cache_bytes(COST_CONTEXT),
+                flops_per_token=count.flops(COST_CONTEXT).per_token,
+                runs=tuple(runs),
+            )
+        )
+    corpus = {
+        k: v
+        for k, v in plan.corpus.describe().items()
+        if k in ("name", "sha256", "train_bytes", "validation_bytes")
+    }
+    recipe = {k: v for k, v in plan.recipe.to_dict().items() if k != "seed"}
+    return Sweep(
+        size=plan.size,
+        steps=plan.recipe.steps,
+        seeds=plan.seeds,
+        recipe=recipe,
+        corpus=corpus,
+        versions=run.facts["versions"] if results else versions(),
+        date=run.facts["date"],
+        stages=tuple(results),
+    )
+
+
+def write_sweep(sweep: Sweep, out: Path) -> None:
+    """Write sweep.json, table.md, table.csv and plot.png (each in one move)."""
+    from morph.train.plot import plot
+
+    try:
+        sweep.save(out / "sweep.json")
+        replace_bytes(out / "table.md", to_markdown(sweep).encode())
+        replace_bytes(out / "table.csv", to_csv(sweep).encode())
+        plot(sweep, out / "plot.png")
+    except OSError as error:
+        raise disk_error(error, out, "then run the same command again") from None
