@@ -1,0 +1,84 @@
+"""Writing text with a cache: one prefill, then one token at a time."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from morph.errors import MorphError
+from morph.model import Decoder
+
+
+def next_token_probabilities(
+    logits: Float[Tensor, "B V"], temperature: float, top_k: int | None, top_p: float | None
+) -> Float[Tensor, "B V"]:
+    """The distribution that sampling draws from.
+
+    `top_k` keeps the k most probable tokens; `top_p` then keeps the smallest set whose probability reaches p
+    (Holtzman et al., 2019). Temperature 0 puts everything on the most probable token, the lowest id on a tie.
+    """
+    if temperature == 0:
+        best = logits.argmax(dim=-1, keepdim=True)
+        return torch.zeros_like(logits).scatter(-1, best, 1.0)
+    logits = logits / temperature
+    ranked, ids = logits.sort(dim=-1, descending=True, stable=True)
+    if top_k is not None:
+        ranked[..., top_k:] = float("-inf")
+    probabilities = ranked.softmax(dim=-1)
+    if top_p is not None:
+        before = probabilities.cumsum(dim=-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= top_p, 0.0)
+        probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
+    return torch.zeros_like(logits).scatter(-1, ids, probabilities)
+
+
+@torch.inference_mode()
+def generate(
+    model: Decoder,
+    ids: Int[Tensor, "B S"],
+    max_new_tokens: int,
+    *,
+    lengths: Int[Tensor, "B"] | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "B S_new"]:
+    """Continue each row of `ids` by `max_new_tokens` tokens.
+
+    Args:
+        ids: prompts, (B, S), padded on the left where their `lengths` differ.
+        temperature: 0 for greedy; below 1 sharper, above 1 flatter.
+        top_k, top_p: see `next_token_probabilities`.
+        generator: source of randomness, on the CPU; a fresh one seeded 0 if None, so that a call can be repeated.
+
+    Returns:
+        (B, S + max_new_tokens): the prompts and what follows.
+
+    Raises:
+        MorphError: for a temperature below 0, top_k < 1, top_p outside (0, 1], or no token to make.
+    """
+    if temperature < 0:
+        raise MorphError(f"temperature = {temperature} is below 0; give 0 for greedy or a number above")
+    if top_k is not None and top_k < 1:
+        raise MorphError(f"top_k = {top_k} is below 1; give at least 1, or leave it out")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise MorphError(f"top_p = {top_p} is outside (0, 1]; give a share such as 0.9, or leave it out")
+    if max_new_tokens < 1:
+        raise MorphError(f"max_new_tokens = {max_new_tokens} is below 1; ask for at least one token")
+    generator = generator or torch.Generator().manual_seed(0)
+    was_training = model.training
+    model.eval()
+    try:
+        cache = model.new_cache(len(ids))
+        logits = model(ids, lengths=lengths, cache=cache)[:, -1]
+        for made in range(max_new_tokens):
+            chances = next_token_probabilities(logits.float().cpu(), temperature, top_k, top_p)
+            new = torch.multinomial(chances, 1, generator=generator).to(ids.device)
+            ids = torch.cat((ids, new), dim=1)
+            if made + 1 < max_new_tokens:
+                logits = model(new, cache=cache)[:, -1]
+    finally:
+        model.train(was_training)
+    return ids

@@ -1,0 +1,1 @@
+"""Looking at models: what they weigh, and what happens inside them."""

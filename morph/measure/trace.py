@@ -1,0 +1,118 @@
+"""Watching a forward pass: every tensor that matters, by name.
+
+    with morph.trace(model) as t:
+        model(ids)
+    t["blocks.3.attention.weights"]        # (B, H, S, N), fp32 on the CPU
+    t.save("trace.safetensors")
+
+While no trace is open nothing is recorded and nothing is paid.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from morph.errors import MorphError, nearest
+from morph.model import Decoder
+from morph.nn.organ import Organ
+
+SHAPES: dict[str, tuple[str, str]] = {
+    "stream": ("B S D", "the residual stream entering block 0, the position added"),
+    "logits": ("B S V", "what the head says of the next token"),
+    "norm.input": ("B S D", "the stream before the final norm"),
+    "blocks.*.attention_norm.input": ("B S D", "what the norm of the mixing half reads"),
+    "blocks.*.feed_forward_norm.input": ("B S D", "what the norm of the feed-forward half reads"),
+    "blocks.*.attention_delta": ("B S D", "what mixing adds to the stream"),
+    "blocks.*.middle": ("B S D", "the stream between the halves"),
+    "blocks.*.feed_forward_delta": ("B S D", "what the feed-forward half adds to the stream"),
+    "blocks.*.stream": ("B S D", "the stream after the block"),
+    "blocks.*.attention.projected_queries": ("B H S Dh", "queries before QK-norm and rotation"),
+    "blocks.*.attention.projected_keys": ("B K S Dh", "keys before QK-norm and rotation"),
+    "blocks.*.attention.q_norm.input": ("B H S Dh", "what QK-norm reads of the queries"),
+    "blocks.*.attention.k_norm.input": ("B K S Dh", "what QK-norm reads of the keys"),
+    "blocks.*.attention.queries": ("B H S Dh", "queries as they meet the keys"),
+    "blocks.*.attention.keys": ("B K N Dh", "keys in sight, cached ones included"),
+    "blocks.*.attention.values": ("B K N Dh", "values in sight, cached ones included"),
+    "blocks.*.attention.scores": ("B H S N", "scaled scores, -inf where masked (softmax layers)"),
+    "blocks.*.attention.weights": ("B H S N", "attention weights (softmax layers)"),
+    "blocks.*.attention.heads": ("B H S Dh", "each head's output before the last projection"),
+    "blocks.*.attention.log_decay": ("B H S", "log of the decay (delta layers)"),
+    "blocks.*.attention.beta": ("B H S", "write strength (delta layers)"),
+    "blocks.*.attention.state": ("B H Dk Dv", "the state after the last token (delta layers)"),
+    "blocks.*.attention.out_norm.input": ("B H S Dv", "what the output norm reads (delta layers)"),
+    "blocks.*.feed_forward.preactivation": ("B S F", "what the activation reads (dense layers)"),
+    "blocks.*.feed_forward.value": ("B S F", "what the gate multiplies (gated dense layers)"),
+    "blocks.*.feed_forward.router.logits": ("T E", "router scores"),
+    "blocks.*.feed_forward.router.probabilities": ("T E", "their softmax"),
+    "blocks.*.feed_forward.router.chosen": ("T k", "indices of the chosen experts"),
+    "blocks.*.feed_forward.router.weights": ("T k", "their weights, renormalized and scaled"),
+    "blocks.*.feed_forward.shared.*.preactivation": ("B S F", "what a shared expert's activation reads"),
+    "blocks.*.feed_forward.shared.*.value": ("B S F", "what a shared expert's gate multiplies"),
+}
+"""Every name a trace can hold: shape and meaning. The letters are those of `morph.nn.organ`."""
+
+
+def describe(name: str) -> tuple[str, str]:
+    """The shape and meaning of a recorded name."""
+    for pattern, about in SHAPES.items():
+        if fnmatch.fnmatchcase(name, pattern) and name.count(".") == pattern.count("."):
+            return about
+    raise KeyError(name)
+
+
+class Trace(Mapping[str, Tensor]):
+    """Name to tensor, detached copies on the CPU; the latest pass replaces what an earlier one recorded."""
+
+    def __init__(self, tensors: dict[str, Tensor] | None = None) -> None:
+        self._tensors = tensors or {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            raise MorphError(f"nothing was recorded as {name!r}; `list(trace)` tells what was{nearest(name, self)}")
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def record(self, prefix: str, name: str, tensor: Tensor) -> None:
+        """Take a copy of `tensor` under `prefix.name`."""
+        key = f"{prefix}.{name}" if prefix else name
+        held = tensor.detach().to("cpu", copy=True)
+        self._tensors[key] = held.float() if held.dtype in (torch.bfloat16, torch.float16) else held
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one safetensors file."""
+        from safetensors.torch import save_file
+
+        save_file({name: tensor.contiguous() for name, tensor in self.items()}, str(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trace:
+        """Read a file that `save` wrote."""
+        from safetensors.torch import load_file
+
+        return cls(load_file(str(path)))
+
+
+@contextmanager
+def trace(model: Decoder) -> Iterator[Trace]:
+    """Record the forward passes made inside the block."""
+    seen = Trace()
+    organs = [(name, module) for name, module in model.named_modules() if isinstance(module, Organ)]
+    try:
+        for name, organ in organs:
+            organ.recorder = partial(seen.record, name)
+        yield seen
+    finally:
+        for _, organ in organs:
+            organ.recorder = None

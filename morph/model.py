@@ -1,0 +1,147 @@
+"""The decoder: embed, blocks, norm, head. Everything in it follows from its `ModelConfig`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from morph import config
+from morph.errors import MorphError
+from morph.nn.block import BLOCKS, Block
+from morph.nn.cache import Cache
+from morph.nn.context import Context
+from morph.nn.loss import cross_entropy
+from morph.nn.moe import Router
+from morph.nn.norm import build_norm
+from morph.nn.organ import Embedding, Linear, Organ, init_weights
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The parts of a training loss, scalars in nats per token; `total` is what training descends."""
+
+    total: Float[Tensor, ""]
+    cross_entropy: Float[Tensor, ""]
+    balance: Float[Tensor, ""]
+
+
+class Decoder(Organ):
+    """A decoder-only language model.
+
+    Call it with token ids (B, S) for logits (B, S, V); the logits at position t speak of token t+1.
+    """
+
+    def __init__(self, config: config.ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        block = BLOCKS[config.placement]
+        self.embedding = Embedding(config.vocab_size, config.d_model)
+        self.blocks = nn.ModuleList(block(config, layer) for layer in range(config.n_layers))
+        self.norm = build_norm(config.norm, config.d_model) if block.has_final_norm else nn.Identity()
+        self.head = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
+
+    @property
+    def head_weight(self) -> Float[Tensor, "V D"]:
+        """What turns the stream into logits: the embedding itself when tied."""
+        return self.embedding.weight if self.head is None else self.head.weight
+
+    def new_cache(self, batch_size: int = 1) -> Cache:
+        """An empty cache for `batch_size` texts."""
+        return Cache(batch_size, [block.new_cache() for block in self.blocks if isinstance(block, Block)])
+
+    def forward(
+        self, ids: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None, cache: Cache | None = None
+    ) -> Float[Tensor, "B S V"]:
+        """Logits for the token after each position.
+
+        Args:
+            ids: token ids, 0 to V-1 (any of them where a row is padding).
+            lengths: for rows padded on the left, how many of the S columns hold tokens (0 to S); None for all.
+            cache: what earlier calls read; `ids` continue it, and it is updated in place.
+
+        Raises:
+            MorphError: for ids that are not a (B, S) batch of whole numbers below V, or lengths that do not fit.
+        """
+        x, _ = self._stream(ids, lengths, cache)
+        logits = F.linear(x, self.head_weight)
+        self.record(logits=logits)
+        return logits
+
+    def loss(self, ids: Int[Tensor, "B S"], targets: Int[Tensor, "B S"]) -> Loss:
+        """The training loss of predicting `targets` (-100 is not counted), without ever holding all logits at once."""
+        x, context = self._stream(ids, None, None)
+        entropy = cross_entropy(x.flatten(0, 1), self.head_weight, targets.flatten())
+        balance = torch.stack(context.penalties).mean() if context.penalties else torch.zeros_like(entropy)
+        return Loss(entropy + balance, entropy, balance)
+
+    def end_step(self) -> Float[Tensor, "layers E"] | None:
+        """Call once after each optimizer step: moves the selection biases by the load of the whole step.
+
+        Returns:
+            How often each expert was chosen since the last call, a row per layer; None without experts.
+        """
+        loads = [module.end_step() for module in self.modules() if isinstance(module, Router)]
+        return torch.stack(loads) if loads else None
+
+    def _stream(
+        self, ids: Int[Tensor, "B S"], lengths: Int[Tensor, "B"] | None, cache: Cache | None
+    ) -> tuple[Float[Tensor, "B S D"], Context]:
+        """The residual stream at the head's door, and what the layers shared."""
+        self._check(ids, lengths)
+        (B, S), weight = ids.shape, self.embedding.weight
+        past = cache.columns if cache is not None else 0
+        pads = None
+        if cache is not None:
+            cache.admit(B, S, lengths)
+            pads = cache.pads
+        elif lengths is not None and bool((lengths < S).any()):
+            pads = S - lengths.cpu()
+        tables = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        context = Context(past, S, pads, ids.device, tables)
+
+        x = self.embedding(ids) * self.config.d_model**0.5
+        if isinstance(self.config.position, config.Sinusoid):
+            x = x + context.sinusoid(self.config.position, self.config.d_model).to(x.dtype)
+        self.record(stream=x)
+        layers = cache.layers if cache is not None else [None] * len(self.blocks)
+        for block, held in zip(self.blocks, layers, strict=True):
+            x = block(x, context, held)
+        return self.norm(x), context
+
+    def _check(self, ids: Tensor, lengths: Tensor | None) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32) or ids.numel() == 0:
+            raise MorphError(
+                f"ids have shape {tuple(ids.shape)} and type {ids.dtype}; give a non-empty (B, S) tensor of integers"
+            )
+        if ids.device.type == "cpu":  # elsewhere the look would stall the device
+            low, high = int(ids.min()), int(ids.max())
+            if low < 0 or high >= self.config.vocab_size:
+                wrong = low if low < 0 else high
+                last = self.config.vocab_size - 1
+                raise MorphError(f"token id {wrong} is out of range; this model knows 0 to {last}")
+        if lengths is not None:
+            if lengths.shape != ids.shape[:1]:
+                raise MorphError(f"lengths have shape {tuple(lengths.shape)}; give one per row, ({len(ids)},)")
+            if bool((lengths < 0).any()) or bool((lengths > ids.shape[1]).any()):
+                raise MorphError(f"lengths {lengths.tolist()} must lie between 0 and the {ids.shape[1]} columns")
+
+
+def build(config: config.ModelConfig, seed: int = 0, device: str | torch.device = "cpu") -> Decoder:
+    """A new model with weights drawn on the CPU, so that a seed means the same weights on every device.
+
+    On `device="meta"` it has shapes and no storage, whatever its size.
+    """
+    with torch.device("meta"):
+        model = Decoder(config)
+    if torch.device(device).type == "meta":
+        return model
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        init_weights(model, seed)
+    return model.to(device)

@@ -1,0 +1,122 @@
+"""Softmax attention with shared key-value heads, optional QK-norm, optional rotation, full or windowed.
+
+    o_i = Σ_j softmax_j(q_i · k_j / √Dh) v_j      over the keys j that query i may see
+
+MHA (Vaswani et al., 2017) has one pair of key and value heads per query head; GQA (Ainslie et al., 2023) lets
+H / K query heads share each pair. QK-norm (Dehghani et al., 2023) normalizes each head's q and k before rotation.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from morph import config
+from morph.nn.cache import KVCache
+from morph.nn.context import Context
+from morph.nn.mask import Mask, visible
+from morph.nn.norm import build_norm
+from morph.nn.organ import Linear, Organ, use_plain
+from morph.nn.position import rotate
+
+Queries = Float[Tensor, "B H S Dh"]
+Keys = Float[Tensor, "B K N Dh"]
+
+
+def attention_weights(q: Queries, k: Keys, mask: Mask) -> tuple[Float[Tensor, "B H S N"], Float[Tensor, "B H S N"]]:
+    """Scaled scores (masked ones at -inf) and their softmax over the keys."""
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    scores = scores.masked_fill(~mask.table(q.shape[2], k.shape[2], q.device), float("-inf"))
+    return scores, scores.softmax(dim=-1)
+
+
+def plain_attention(q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
+    """The equation, word for word."""
+    _, weights = attention_weights(q, k, mask)
+    return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+
+
+def blocked_attention(q: Queries, k: Keys, v: Keys, window: int) -> Queries:
+    """Windowed causal attention in blocks of `window` queries, each against its own and the previous block.
+
+    Work grows with S x window rather than S x S. For a pass without cache and padding.
+    """
+    (B, H, S, Dh), K, w = q.shape, k.shape[1], window
+    n = -(-S // w)
+
+    def in_blocks(x: Tensor, heads: int) -> Tensor:  # (B, heads, S, Dh) -> (B, n, heads, w, Dh)
+        return F.pad(x, (0, 0, 0, n * w - S)).view(B, heads, n, w, Dh).transpose(1, 2)
+
+    def with_previous(x: Tensor) -> Tensor:  # (B, n, K, w, Dh) -> (B n, K, 2w, Dh)
+        before = torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), dim=1)
+        return torch.cat((before, x), dim=3).flatten(0, 1)
+
+    inside = visible(torch.arange(w, 2 * w), torch.arange(2 * w), w, None)
+    first = inside & (torch.arange(2 * w) >= w)  # the first block has no predecessor
+    allowed = torch.stack((first, *[inside] * (n - 1)))[None, :, None].to(q.device)
+    out = F.scaled_dot_product_attention(
+        in_blocks(q, H).flatten(0, 1),
+        with_previous(in_blocks(k, K)),
+        with_previous(in_blocks(v, K)),
+        attn_mask=allowed.expand(B, n, 1, w, 2 * w).flatten(0, 1),
+        enable_gqa=H != K,
+    )
+    return out.view(B, n, H, w, Dh).transpose(1, 2).reshape(B, H, n * w, Dh)[:, :, :S]
+
+
+def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
+    """The same through fused kernels; windowed layers skip the blocks out of sight once there are enough of them."""
+    if mask.window is not None and q.shape[2] >= 4 * mask.window:
+        return blocked_attention(q, k, v, mask.window)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask.allowed, is_causal=mask.is_causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+class SoftmaxAttention(Organ):
+    """One attention layer; with `window` it sees the last `window` tokens only."""
+
+    def __init__(self, model: config.ModelConfig, window: int | None = None) -> None:
+        super().__init__()
+        spec, D = model.attention, model.d_model
+        self.n_heads, self.n_kv_heads, self.head_dim, self.window = spec.n_heads, spec.n_kv_heads, spec.width, window
+        self.rope = model.position if isinstance(model.position, config.Rope) else None
+        self.q_proj = Linear(D, self.n_heads * self.head_dim, bias=model.bias)
+        self.k_proj = Linear(D, self.n_kv_heads * self.head_dim, bias=model.bias)
+        self.v_proj = Linear(D, self.n_kv_heads * self.head_dim, bias=model.bias)
+        self.o_proj = Linear(self.n_heads * self.head_dim, D, bias=model.bias)
+        self.q_norm = build_norm(spec.qk_norm, self.head_dim) if spec.qk_norm else None
+        self.k_norm = build_norm(spec.qk_norm, self.head_dim) if spec.qk_norm else None
+
+    def new_cache(self) -> KVCache:
+        """An empty cache for this layer."""
+        return KVCache(self.window)
+
+    def _heads(self, x: Float[Tensor, "B S features"]) -> Float[Tensor, "B heads S Dh"]:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def forward(
+        self, x: Float[Tensor, "B S D"], context: Context, cache: KVCache | None = None
+    ) -> Float[Tensor, "B S D"]:
+        """What each token gathers from the tokens it may see."""
+        q, k, v = self._heads(self.q_proj(x)), self._heads(self.k_proj(x)), self._heads(self.v_proj(x))
+        self.record(projected_queries=q, projected_keys=k)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self.rope is not None:
+            cos, sin = context.rotation(self.rope, self.head_dim)
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast the norm answers in fp32
+        columns = context.columns
+        if cache is not None:
+            k, v, columns = cache.append(k, v, columns)
+        mask = context.mask(self.window, columns)
+        if self.recorder is not None:
+            scores, weights = attention_weights(q, k, mask)
+            self.record(queries=q, keys=k, values=v, scores=scores, weights=weights)
+        out = plain_attention(q, k, v, mask) if use_plain() else fast_attention(q, k, v, mask)
+        self.record(heads=out)
+        return self.o_proj(out.transpose(1, 2).flatten(2))

@@ -1,0 +1,67 @@
+"""What a token computes by itself.
+
+MLP (Vaswani et al., 2017):  W_down act(W_up x).
+Gated MLP (Shazeer, 2020):   W_down (act(W_gate x) ⊙ W_up x); with SiLU it is called SwiGLU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from morph import config
+from morph.nn.context import Context
+from morph.nn.organ import Linear, Organ
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "silu": F.silu}
+
+
+@cache
+def activation_rms(name: str) -> float:
+    """√E[act(z)²] for z ~ N(0, 1): how much an activation shrinks what passes, 0.707 for ReLU.
+
+    The way down is drawn larger by the inverse, so that a branch starts with the same size whatever its activation.
+    """
+    z = torch.linspace(-12, 12, 100_001, dtype=torch.float64, device="cpu")
+    density = torch.exp(-z.square() / 2)
+    return float((ACTIVATIONS[name](z).square() * density).sum().div(density.sum()).sqrt())
+
+
+class MLP(Organ):
+    """Up, activate, down."""
+
+    def __init__(self, spec: config.MLP, d_model: int, bias: bool) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[spec.activation]
+        self.up = Linear(d_model, spec.width, bias)
+        self.down = Linear(spec.width, d_model, bias, gain=1 / activation_rms(spec.activation))
+
+    def forward(self, x: Float[Tensor, "B S D"], context: Context) -> Float[Tensor, "B S D"]:
+        """Each token through the two matrices."""
+        hidden = self.up(x)
+        self.record(preactivation=hidden)
+        return self.down(self.activation(hidden))
+
+
+class GatedMLP(Organ):
+    """An activated gate times a value, then down."""
+
+    def __init__(self, spec: config.GatedMLP, d_model: int, bias: bool, down_fan_in: int | None = None) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[spec.activation]
+        self.gate = Linear(d_model, spec.width, bias)
+        self.up = Linear(d_model, spec.width, bias)
+        # As one slice of a wider network (`down_fan_in`) its way down is drawn as that network's would be.
+        slice_gain = (spec.width / (down_fan_in or spec.width)) ** 0.5
+        self.down = Linear(spec.width, d_model, bias, gain=slice_gain / activation_rms(spec.activation))
+
+    def forward(self, x: Float[Tensor, "B S D"], context: Context) -> Float[Tensor, "B S D"]:
+        """Each token through the three matrices."""
+        gate, value = self.gate(x), self.up(x)
+        self.record(preactivation=gate, value=value)
+        return self.down(self.activation(gate) * value)

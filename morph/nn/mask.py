@@ -1,0 +1,78 @@
+"""Which keys a query may see.
+
+A query in column i sees keys in columns j ≤ i, and under a window w only the last w of them, its own included
+(i - w < j). Rows of a batch may be padded on the left: those columns hold no token and are seen by nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What a softmax layer needs to know.
+
+    Attributes:
+        allowed: True where the query may see the key, (S, N) or (B, 1, S, N); None when no table is needed.
+        is_causal: with `allowed` None, whether the plain causal triangle applies; if not, every key is visible.
+        window: the window that the pattern is, when it is nothing else (no cache, no padding); lets a layer
+            skip the blocks out of sight.
+    """
+
+    allowed: Bool[Tensor, "*b S N"] | None
+    is_causal: bool
+    window: int | None = None
+
+    def table(self, n_queries: int, n_keys: int, device: torch.device) -> Bool[Tensor, "*b S N"]:
+        """The same as an explicit table."""
+        if self.allowed is not None:
+            return self.allowed
+        everything = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
+        return everything.tril() if self.is_causal else everything
+
+
+def visible(
+    queries: Int[Tensor, "S"], keys: Int[Tensor, "N"], window: int | None, pads: Int[Tensor, "B"] | None
+) -> Bool[Tensor, "*b S N"]:
+    """The table for queries and keys standing in the given columns.
+
+    Args:
+        queries, keys: column numbers.
+        window: tokens in sight, or None for all.
+        pads: number of padding columns at the left of each row.
+
+    Returns:
+        (S, N), or (B, 1, S, N) with `pads`. A padding query sees everything: its result is never used, and a row
+        of the softmax with nothing in sight would be undefined.
+    """
+    distance = queries[:, None] - keys[None, :]
+    allowed = distance >= 0
+    if window is not None:
+        allowed = allowed & (distance < window)
+    if pads is None:
+        return allowed
+    real_key = keys[None, :] >= pads[:, None]
+    padding_query = queries[None, :] < pads[:, None]
+    return ((allowed & real_key[:, None, :]) | padding_query[:, :, None])[:, None]
+
+
+def build_mask(
+    queries: Int[Tensor, "S"],
+    keys: Int[Tensor, "N"],
+    window: int | None,
+    pads: Int[Tensor, "B"] | None,
+    is_fresh: bool,
+) -> Mask:
+    """The cheapest `Mask` for these columns; `is_fresh` says that no earlier tokens are cached."""
+    if pads is None and is_fresh:
+        if window is None or window >= len(queries):
+            return Mask(None, is_causal=True)
+        return Mask(visible(queries, keys, window, None), is_causal=False, window=window)
+    if pads is None and len(queries) == 1 and (window is None or int(queries[0] - keys[0]) < window):
+        return Mask(None, is_causal=False)  # one new token, and every cached key is in its sight
+    return Mask(visible(queries, keys, window, pads), is_causal=False)

@@ -1,0 +1,156 @@
+"""A feed-forward network cut into experts, of which each token uses a few.
+
+    y = Σ_{e in top-k} w_e expert_e(x) + Σ shared(x),      w = scale · p_e / Σ_{top-k} p,   p = softmax(W_r x)
+
+Routing (Shazeer et al., 2017; Jiang et al., 2024) takes the k most probable experts and renormalizes. Fine-grained and
+shared experts are from DeepSeekMoE (Dai et al., 2024). No token is ever dropped, and a tie goes to the lower index.
+
+Left alone, routing collapses onto few experts. Two remedies: an auxiliary loss E Σ_e f_e P_e, with f_e the share of
+choices and P_e the mean probability (Fedus et al., 2021), or a bias b_e that is added to p_e for the choice only and
+moved against the load after each step, outside the gradient (Wang et al., 2024).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from morph import config
+from morph.nn.context import Context
+from morph.nn.feedforward import ACTIVATIONS, GatedMLP, activation_rms
+from morph.nn.organ import Linear, Organ, use_plain
+
+Tokens = Float[Tensor, "T D"]
+
+
+class Router(Organ):
+    """Chooses experts and weighs them; keeps count of its choices while training."""
+
+    selection_bias: Tensor
+    load: Tensor
+
+    def __init__(self, spec: config.MoE, d_model: int) -> None:
+        super().__init__()
+        self.top_k, self.routed_scale, self.balance = spec.top_k, spec.routed_scale, spec.balance
+        self.logits = Linear(d_model, spec.n_experts, bias=False)
+        if isinstance(spec.balance, config.SelectionBias):
+            self.register_buffer("selection_bias", torch.empty(spec.n_experts))
+        self.register_buffer("load", torch.empty(spec.n_experts), persistent=False)
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        for buffer in self.buffers(recurse=False):
+            buffer.zero_()
+
+    def forward(self, x: Tokens, context: Context) -> tuple[Float[Tensor, "T k"], Int[Tensor, "T k"]]:
+        """The weights and indices of each token's experts, most probable first."""
+        with torch.autocast(x.device.type, enabled=False):  # bf16 would tie and flip close choices
+            logits = F.linear(x.to(self.logits.weight.dtype), self.logits.weight)
+            probabilities = logits.softmax(dim=-1)
+        has_bias = isinstance(self.balance, config.SelectionBias)
+        choice = probabilities.detach() + self.selection_bias if has_bias else probabilities.detach()
+        # a stable sort, where topk leaves the order of ties open
+        chosen = choice.sort(dim=-1, descending=True, stable=True).indices[:, : self.top_k]
+        weights = probabilities.gather(-1, chosen)
+        weights = weights / weights.sum(dim=-1, keepdim=True) * self.routed_scale
+        self.record(logits=logits, probabilities=probabilities, chosen=chosen, weights=weights)
+        if self.training:
+            load = torch.bincount(chosen.flatten(), minlength=probabilities.shape[-1])
+            self.load += load
+            if isinstance(self.balance, config.AuxiliaryLoss):
+                share = load / load.sum()
+                uneven = len(load) * (share * probabilities.mean(dim=0)).sum()
+                context.penalties.append(self.balance.coefficient * uneven)
+        return weights, chosen
+
+    @torch.no_grad()
+    def end_step(self) -> Float[Tensor, "E"]:
+        """Move the selection bias by the load since the last call, forget that load, and return it."""
+        load = self.load.clone()
+        if isinstance(self.balance, config.SelectionBias):
+            self.selection_bias += self.balance.rate * torch.sign(load.mean() - load)
+        self.load.zero_()
+        return load
+
+
+class Experts(Organ):
+    """E gated networks side by side: `gate` and `up` (E, F, D), `down` (E, D, F)."""
+
+    def __init__(self, spec: config.MoE, d_model: int) -> None:
+        super().__init__()
+        E, width = spec.n_experts, spec.expert.width
+        self.activation = ACTIVATIONS[spec.expert.activation]
+        self.down_std = spec.active_width**-0.5 / activation_rms(spec.expert.activation)
+        self.gate = nn.Parameter(torch.empty(E, width, d_model))
+        self.up = nn.Parameter(torch.empty(E, width, d_model))
+        self.down = nn.Parameter(torch.empty(E, d_model, width))
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        for matrix in (self.gate, self.up):
+            nn.init.normal_(matrix, std=matrix.shape[-1] ** -0.5, generator=generator)
+        nn.init.normal_(self.down, std=self.down_std, generator=generator)  # one slice of the network a token meets
+
+    def plain(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
+        """Expert by expert: the tokens that chose it, through its three matrices, back in their places."""
+        out = torch.zeros_like(x)
+        for expert in range(len(self.gate)):
+            token, rank = torch.where(chosen == expert)
+            hidden = self.activation(F.linear(x[token], self.gate[expert])) * F.linear(x[token], self.up[expert])
+            part = F.linear(hidden, self.down[expert]) * weights[token, rank, None]
+            out = out.index_add(0, token, part.to(out.dtype))
+        return out
+
+    def grouped(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
+        """The same, with the tokens sorted by expert and one grouped matrix product for each of the three maps."""
+        k = chosen.shape[1]
+        order = chosen.flatten().argsort(stable=True)
+        counts = torch.bincount(chosen.flatten(), minlength=len(self.gate))
+        ends = counts.cumsum(0).to(torch.int32)
+
+        def each(rows: Tensor, matrices: Tensor) -> Tensor:
+            return F.grouped_mm(rows, matrices.to(rows.dtype).transpose(-1, -2), offs=ends)
+
+        rows = x[order // k]
+        if torch.is_autocast_enabled(x.device.type):
+            rows = rows.to(torch.get_autocast_dtype(x.device.type))
+        hidden = self.activation(each(rows, self.gate)) * each(rows, self.up)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=order.device)
+        parts = each(hidden, self.down)[back].unflatten(0, (-1, k))
+        return (parts * weights[..., None]).sum(dim=1).to(x.dtype)
+
+    def can_group(self, x: Tokens) -> bool:
+        """Whether grouped products take these widths (16-byte rows), this precision and this compiler."""
+        autocast = torch.is_autocast_enabled(x.device.type)
+        dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+        aligned = all(n * dtype.itemsize % 16 == 0 for n in self.gate.shape[1:])
+        if torch.compiler.is_compiling() and dtype != torch.bfloat16:
+            return False  # torch 2.13 compiles grouped products in bf16 only
+        return aligned and len(x) > 0 and dtype in (torch.float32, torch.bfloat16)
+
+    def forward(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
+        """Each token's weighted sum over its experts."""
+        if use_plain() or not self.can_group(x):
+            return self.plain(x, weights, chosen)
+        return self.grouped(x, weights, chosen)
+
+
+class MixtureOfExperts(Organ):
+    """Router, routed experts and the shared ones, in the place of one dense network."""
+
+    def __init__(self, spec: config.MoE, d_model: int, bias: bool) -> None:
+        super().__init__()
+        self.router = Router(spec, d_model)
+        self.experts = Experts(spec, d_model)
+        self.shared = nn.ModuleList(
+            GatedMLP(spec.expert, d_model, bias, down_fan_in=spec.active_width) for _ in range(spec.n_shared)
+        )
+
+    def forward(self, x: Float[Tensor, "B S D"], context: Context) -> Float[Tensor, "B S D"]:
+        """Each token through the experts it chose and the shared ones."""
+        tokens = x.flatten(0, 1)
+        out = self.experts(tokens, *self.router(tokens, context)).view_as(x)
+        for shared in self.shared:
+            out = out + shared(x, context)
+        return out

@@ -1,0 +1,342 @@
+"""Fourteen named changes that turn the 2017 block into a hybrid mixture of experts.
+
+Stage 0 is the 2017 block, decoder only. Stage k is stage k-1 with step k applied. A step touches one organ (the
+config paths in `Step.paths`) and leaves everything else as it was: embedding, initialization and recipe included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from morph.config import (
+    MLP,
+    AllGlobal,
+    Attention,
+    AuxiliaryLoss,
+    GatedDeltaNet,
+    GatedMLP,
+    Interleaved,
+    LayerNorm,
+    ModelConfig,
+    MoE,
+    RMSNorm,
+    Rope,
+    SelectionBias,
+    Sinusoid,
+    SlidingWindow,
+)
+from morph.errors import MorphError, nearest
+
+Role = Literal["norm", "position", "attention", "ffn", "cache"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Widths and depth of a stage. `d_model` is a multiple of 48, so that 8/3 of it is whole and so are its eighths."""
+
+    vocab_size: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    context_length: int
+    window: int
+
+
+SIZES = {
+    "nano": Size(vocab_size=256, d_model=48, n_layers=4, n_heads=4, n_kv_heads=2, context_length=64, window=16),
+    "tiny": Size(vocab_size=256, d_model=96, n_layers=4, n_heads=4, n_kv_heads=2, context_length=128, window=32),
+    # GPT-2's shape and its vocabulary rounded up to a multiple of 64: 124M parameters at stage 0.
+    "small": Size(
+        vocab_size=50304, d_model=768, n_layers=12, n_heads=12, n_kv_heads=4, context_length=1024, window=256
+    ),
+}
+
+Apply = Callable[[ModelConfig, Size], ModelConfig]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One named change.
+
+    Attributes:
+        number: 1 to 14.
+        slug: the name used on the command line and in Python.
+        title: a short heading.
+        year: when a model or paper first shipped it.
+        origin: who.
+        role: the kind of organ it touches; figures colour by it.
+        paths: the config fields it may change, and no others.
+        before, after: the change in words.
+        pressure: what drove the field to it.
+        relation: how stage k relates to stage k-1, exactly; the tests assert it.
+        source: paper.
+    """
+
+    number: int
+    slug: str
+    title: str
+    year: int
+    origin: str
+    role: Role
+    paths: tuple[str, ...]
+    before: str
+    after: str
+    pressure: str
+    relation: str
+    source: str
+    apply: Apply
+
+
+def _experts(config: ModelConfig) -> MoE:
+    assert isinstance(config.feed_forward, MoE)
+    return config.feed_forward
+
+
+def _pre_norm(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, placement="pre")
+
+
+def _rms_norm(config: ModelConfig, size: Size) -> ModelConfig:
+    assert isinstance(config.norm, LayerNorm)
+    return replace(config, norm=RMSNorm(eps=config.norm.eps))
+
+
+def _no_bias(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, bias=False)
+
+
+def _rope(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, position=Rope())
+
+
+def _silu(config: ModelConfig, size: Size) -> ModelConfig:
+    assert isinstance(config.feed_forward, MLP)
+    return replace(config, feed_forward=replace(config.feed_forward, activation="silu"))
+
+
+def _gated_ffn(config: ModelConfig, size: Size) -> ModelConfig:
+    assert isinstance(config.feed_forward, MLP)
+    width = 2 * config.feed_forward.width // 3  # three matrices of 8d/3 hold as much as two of 4d
+    return replace(config, feed_forward=GatedMLP(width=width, activation=config.feed_forward.activation))
+
+
+def _gqa(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, n_kv_heads=size.n_kv_heads))
+
+
+def _qk_norm(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, qk_norm=RMSNorm(eps=config.norm.eps)))
+
+
+def _sliding_window(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, layout=Interleaved(n_local=3, local=SlidingWindow(window=size.window)))
+
+
+def _moe(config: ModelConfig, size: Size) -> ModelConfig:
+    assert isinstance(config.feed_forward, GatedMLP)
+    half = replace(config.feed_forward, width=config.feed_forward.width // 2)
+    moe = MoE(expert=half, n_experts=8, top_k=2, routed_scale=2.0, balance=AuxiliaryLoss())
+    return replace(config, feed_forward=moe)
+
+
+def _fine_grained(config: ModelConfig, size: Size) -> ModelConfig:
+    moe = _experts(config)
+    quarter = replace(moe.expert, width=moe.expert.width // 4)
+    finer = replace(moe, expert=quarter, n_experts=32, top_k=8, routed_scale=8.0)
+    return replace(config, feed_forward=finer)
+
+
+def _shared_expert(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, feed_forward=replace(_experts(config), n_shared=1, top_k=7, routed_scale=7.0))
+
+
+def _loss_free_balance(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, feed_forward=replace(_experts(config), balance=SelectionBias()))
+
+
+def _hybrid(config: ModelConfig, size: Size) -> ModelConfig:
+    assert isinstance(config.layout, Interleaved)
+    attention = config.attention
+    delta = GatedDeltaNet(
+        n_key_heads=attention.n_kv_heads,
+        n_value_heads=attention.n_heads,
+        key_head_dim=attention.width,
+        value_head_dim=attention.width,
+    )
+    return replace(config, layout=replace(config.layout, local=delta))
+
+
+STEPS: tuple[Step, ...] = (
+    Step(
+        1, "pre-norm", "Norm moves to the branch", 2019, "GPT-2", "norm", ("placement",),
+        "a norm on the stream after every addition", "a norm on each branch's input, and one before the head",
+        "Depth: gradients must reach layer 1, and training must start without a delicate warm-up.",
+        "norms replaced by the identity, both stages compute the same",
+        "Xiong et al., On Layer Normalization in the Transformer Architecture, 2020",
+        _pre_norm,
+    ),
+    Step(
+        2, "rms-norm", "RMSNorm", 2019, "Zhang & Sennrich; Llama", "norm", ("norm",),
+        "LayerNorm: mean and variance, gain and shift", "RMSNorm: mean square and a gain",
+        "Speed: one reduction over the features instead of two, and one collective when they are sharded.",
+        "RMS(x - mean x) equals LN(x) with zero shift",
+        "Zhang & Sennrich, Root Mean Square Layer Normalization, 2019",
+        _rms_norm,
+    ),
+    Step(
+        3, "no-bias", "No biases", 2022, "PaLM", "ffn", ("bias",),
+        "a bias on every linear map", "none",
+        "Stability and simplicity at scale; PaLM reported steadier training of large models.",
+        "stage 2 with its biases at 0",
+        "Chowdhery et al., PaLM, 2022",
+        _no_bias,
+    ),
+    Step(
+        4, "rope", "Rotary positions", 2021, "RoFormer; Llama", "position", ("position",),
+        "sines and cosines added to the embedding once", "queries and keys rotated in every layer",
+        "Length: attention should depend on the distance between tokens, in every layer.",
+        "with the sinusoid at 0 and every rotation at position 0, both stages compute the same",
+        "Su et al., RoFormer, 2021",
+        _rope,
+    ),
+    Step(
+        5, "silu", "SiLU", 2017, "Swish", "ffn", ("feed_forward.activation",),
+        "ReLU", "SiLU, z x sigmoid(z)",
+        "Optimization: a smooth activation passes some gradient below zero.",
+        "SiLU(beta z) / beta approaches ReLU(z), error at most 0.2785 / beta",
+        "Ramachandran et al., Searching for Activation Functions, 2017",
+        _silu,
+    ),
+    Step(
+        6, "gated-ffn", "Gated feed-forward", 2020, "SwiGLU", "ffn", ("feed_forward",),
+        "two matrices of width 4d", "three of width 8d/3: a gate multiplies the value",
+        "Parameter use: a product of two projections for the same number of weights.",
+        "with the value branch held at 1 it is the ungated network",
+        "Shazeer, GLU Variants Improve Transformer, 2020",
+        _gated_ffn,
+    ),
+    Step(
+        7, "gqa", "Grouped keys and values", 2023, "Ainslie et al.", "cache", ("attention.n_kv_heads",),
+        "one key-value head per query head", "several query heads share one",
+        "Decoding: every step re-reads the whole cache, so its bytes set the speed.",
+        "stage 6 whose key-value heads are copies within a group",
+        "Ainslie et al., GQA, 2023",
+        _gqa,
+    ),
+    Step(
+        8, "qk-norm", "QK-norm", 2023, "ViT-22B", "norm", ("attention.qk_norm",),
+        "raw queries and keys", "RMSNorm on each head's query and key",
+        "Numerical range: without a bound on q and k, logits grow and the softmax saturates.",
+        "queries and keys of unit RMS pass unchanged",
+        "Dehghani et al., Scaling Vision Transformers to 22 Billion Parameters, 2023",
+        _qk_norm,
+    ),
+    Step(
+        9, "sliding-window", "Windows, 3 : 1", 2020, "Longformer; Gemma, Olmo 3", "attention", ("layout",),
+        "every layer sees the whole past", "three layers in four see the last w tokens",
+        "Context: the cache and the work of attention grow with every token kept in sight.",
+        "a window at least as long as the text",
+        "Beltagy et al., Longformer, 2020; Gemma Team, Gemma 2, 2024",
+        _sliding_window,
+    ),
+    Step(
+        10, "moe", "Mixture of experts", 2023, "Mixtral", "ffn", ("feed_forward",),
+        "one dense network for every token", "8 experts of half the width, 2 chosen per token",
+        "Capacity: more parameters without more arithmetic per token.",
+        "router rows in equal pairs, each pair the two halves of the dense network",
+        "Shazeer et al., 2017; Jiang et al., Mixtral of Experts, 2024",
+        _moe,
+    ),
+    Step(
+        11, "fine-grained", "Finer experts", 2024, "DeepSeekMoE", "ffn",
+        ("feed_forward.expert.width", "feed_forward.n_experts", "feed_forward.top_k", "feed_forward.routed_scale"),
+        "8 experts, 2 chosen", "32 experts of a quarter the width, 8 chosen",
+        "Specialization: the same budget buys far more combinations of experts.",
+        "router rows repeated four times, each expert cut in four",
+        "Dai et al., DeepSeekMoE, 2024",
+        _fine_grained,
+    ),
+    Step(
+        12, "shared-expert", "A shared expert", 2024, "DeepSeekMoE", "ffn",
+        ("feed_forward.n_shared", "feed_forward.top_k", "feed_forward.routed_scale"),
+        "8 of 32 routed", "7 of 32 routed and one that every token uses",
+        "Specialization: what every token needs should not be learned by every expert.",
+        "the shared expert silenced, stage 11 with top-7",
+        "Dai et al., DeepSeekMoE, 2024",
+        _shared_expert,
+    ),
+    Step(
+        13, "loss-free-balance", "Balance without a loss", 2024, "DeepSeek-V3", "ffn", ("feed_forward.balance",),
+        "an auxiliary loss spreads the load", "a bias on the choice, moved by the load it sees",
+        "Interference: a balancing gradient pulls against the objective.",
+        "the same forward while every bias is 0",
+        "Wang et al., Auxiliary-Loss-Free Load Balancing, 2024; DeepSeek-AI, DeepSeek-V3, 2024",
+        _loss_free_balance,
+    ),
+    Step(
+        14, "hybrid", "Hybrid, 3 : 1", 2025, "Qwen3-Next", "attention", ("layout.local",),
+        "local layers attend to a window", "local layers keep a fixed state: Gated DeltaNet",
+        "Context: memory and work per token that do not grow at all in three layers of four.",
+        "none: a change of kind. Its chunked form equals its recurrent form",
+        "Yang et al., Gated Delta Networks, 2024; Qwen Team, Qwen3-Next, 2025",
+        _hybrid,
+    ),
+)  # fmt: skip
+
+ORIGINAL = "2017"
+SLUGS: tuple[str, ...] = (ORIGINAL, *(step.slug for step in STEPS))
+
+
+def original(size: Size) -> ModelConfig:
+    """The 2017 block as a decoder: post-LN, added sinusoid, full multi-head attention, ReLU network of 4d, biases."""
+    return ModelConfig(
+        vocab_size=size.vocab_size,
+        d_model=size.d_model,
+        n_layers=size.n_layers,
+        context_length=size.context_length,
+        placement="post",
+        norm=LayerNorm(),
+        bias=True,
+        position=Sinusoid(),
+        attention=Attention(n_heads=size.n_heads, n_kv_heads=size.n_heads),
+        layout=AllGlobal(),
+        feed_forward=MLP(width=4 * size.d_model, activation="relu"),
+    )
+
+
+def number_of(stage: int | str) -> int:
+    """The number, 0 to 14, of a stage given as number, digits or slug. Raises `MorphError` naming the nearest slug."""
+    word = str(stage)
+    if isinstance(stage, bool) or (word not in SLUGS and not (word.isdigit() and int(word) < len(SLUGS))):
+        raise MorphError(
+            f"unknown stage {stage!r}: give 0 to {len(STEPS)} or one of {', '.join(SLUGS)}{nearest(word, SLUGS)}"
+        )
+    return SLUGS.index(word) if word in SLUGS else int(word)
+
+
+def slug_of(stage: int | str) -> str:
+    """The slug of a stage given as number, digits or slug."""
+    return SLUGS[number_of(stage)]
+
+
+def size_of(size: str) -> Size:
+    """The widths of a named size. Raises `MorphError` for an unknown name."""
+    if size not in SIZES:
+        raise MorphError(f"unknown size {size!r}: choose one of {', '.join(SIZES)}{nearest(size, SIZES)}")
+    return SIZES[size]
+
+
+def stage(number: int | str, size: str = "tiny") -> ModelConfig:
+    """The config after steps 1 to `number` (0, or "2017", is the original block).
+
+    Raises:
+        MorphError: for an unknown stage or size.
+    """
+    widths, last = size_of(size), number_of(number)
+    config = original(widths)
+    for step in STEPS[:last]:
+        config = step.apply(config, widths)
+    return config
