@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,9 +25,7 @@ from morph import doctor
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-EXTRAS = {
-    name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()
-}
+EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
 CORE = [Requirement(text) for text in PROJECT["dependencies"]]
 DIRECT = {canonicalize_name(r.name): r for group in (CORE, *EXTRAS.values()) for r in group}
 CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib", "typst-py": "typst"}
@@ -133,14 +133,28 @@ def run_setup(folder: Path, python: Path | str) -> subprocess.CompletedProcess[s
     return subprocess.run(["sh", str(script), str(python)], capture_output=True, text=True)
 
 
-def fake_python(path: Path, body: str) -> Path:
+def program(path: Path, body: str) -> Path:
+    """Write a shell script that stands in for a program."""
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return path
 
 
+def bare_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is the whole PATH, with a compiler and what the script itself calls."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in ("sh", "dirname", "cut"):
+        found = shutil.which(name)
+        assert found
+        (programs / name).symlink_to(found)
+    program(programs / "cc", "exit 0")
+    monkeypatch.setenv("PATH", str(programs))
+    return programs
+
+
 def test_setup_refuses_an_old_python_in_one_line(tmp_path: Path) -> None:
-    old = fake_python(tmp_path / "python3.9", 'case "$1" in -V) echo "Python 3.9.2" ;; *) exit 1 ;; esac')
+    old = program(tmp_path / "python3.9", 'case "$1" in -V) echo "Python 3.9.2" ;; *) exit 1 ;; esac')
     done = run_setup(tmp_path, old)
     assert done.returncode == 1
     assert done.stdout == ""
@@ -171,17 +185,10 @@ def test_setup_refuses_a_missing_python_in_one_line(tmp_path: Path) -> None:
 def test_setup_without_headers_names_the_line_and_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: str, line: str
 ) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("sh", "dirname", "cut", "printf"):
-        found = subprocess.run(["sh", "-c", f"command -v {name}"], capture_output=True, text=True, check=True)
-        if found.stdout.startswith("/"):
-            (programs / name).symlink_to(found.stdout.strip())
-    fake_python(programs / "id", "echo 1000")  # not root
-    fake_python(programs / "pkg-config", "exit 1")
-    fake_python(programs / "cc", "exit 0")
-    fake_python(programs / manager, f"touch {tmp_path}/ran")
-    monkeypatch.setenv("PATH", str(programs))
+    programs = bare_machine(tmp_path, monkeypatch)
+    program(programs / "id", "echo 1000")  # not root
+    program(programs / "pkg-config", "exit 1")
+    program(programs / manager, f"echo > {tmp_path}/ran")
     done = run_setup(tmp_path, sys.executable)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -189,3 +196,51 @@ def test_setup_without_headers_names_the_line_and_stops(
     assert line in done.stderr
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / ".venv").exists()
+
+
+def test_setup_as_root_on_debian_installs_the_headers_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = bare_machine(tmp_path, monkeypatch)
+    calls = tmp_path / "calls"
+    program(programs / "id", "echo 0")
+    program(programs / "apt-get", f'echo "$@" >> {calls}')
+    program(programs / "pkg-config", f'read -r line < {calls} && test "$line" = "update -qq"')
+    python = program(tmp_path / "python3", 'case "$*" in *"-m venv"*) exit 7 ;; esac')  # the end of this test
+    done = run_setup(tmp_path, python)
+    update, install = calls.read_text().splitlines()
+    assert update == "update -qq"
+    assert install.startswith("install -y ")
+    assert {"libcairo2-dev", "libpango1.0-dev", "pkg-config"} <= set(install.split())
+    assert "installing system packages for: cairo" in done.stdout
+    assert done.returncode == 7
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run make in a folder that holds only what a set-up depends on."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "tools/setup.sh"):
+        copy = folder / name
+        copy.parent.mkdir(exist_ok=True)
+        if not copy.exists():
+            copy.write_text((ROOT / name).read_text())
+    return subprocess.run(["make", *arguments], cwd=folder, capture_output=True, text=True)
+
+
+def test_a_set_up_that_failed_is_not_taken_for_done(tmp_path: Path) -> None:
+    (tmp_path / ".venv").mkdir()
+    for _ in range(2):
+        done = make(tmp_path, "setup", "PYTHON=python-that-is-not-there")
+        assert done.returncode == 2
+        assert "python-that-is-not-there not found" in done.stderr
+    assert not (tmp_path / ".venv" / ".ready").exists()
+
+
+def test_a_set_up_that_is_done_is_not_done_again_until_its_files_change(tmp_path: Path) -> None:
+    make(tmp_path, "help")
+    stamp = tmp_path / ".venv" / ".ready"
+    stamp.parent.mkdir()
+    stamp.touch()
+    done = make(tmp_path, "setup", "PYTHON=python-that-is-not-there")
+    assert done.returncode == 0
+    assert "Nothing to be done" in done.stdout
+    later = stamp.stat().st_mtime + 10
+    os.utime(tmp_path / "constraints.txt", (later, later))
+    assert make(tmp_path, "setup", "PYTHON=python-that-is-not-there").returncode == 2
