@@ -1,7 +1,7 @@
-"""The figures in a notebook: `Stepper("morph")` draws a story's frames in the browser, stepped with the arrow keys.
+"""The figures in a notebook: `Stepper("morph")` draws a story's frames in the browser, to be stepped by keys.
 
-The browser gets facts and draws them itself, so a step needs no kernel: pictures are data here. The same code makes
-a page of its own (`Stepper.to_html`) that opens without a server and asks the network for nothing.
+The browser gets facts and draws them itself, so a step needs no kernel: pictures are data here. The same code
+makes a page of its own (`Stepper.to_html`) that opens without a server and asks the network for nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The browser's half as text: one ES module and one style sheet, put together from the files in `static/`.
 
-There is no bundler. The parts import nothing, so the module is the parts one after the other, and a widget, a page
-and a test all read the same files. The colours come from `morph.story.palette`.
+There is no bundler. The parts import nothing, so the module is the parts one after the other, and a widget, a
+page and a test all read the same files. The colours come from `morph.story.palette`.
 """
 
 from __future__ import annotations

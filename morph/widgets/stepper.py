@@ -10,7 +10,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from morph.errors import MorphError, nearest
+from morph.errors import MorphError
 from morph.story import Figure, Frame, figure
 from morph.widgets import assets
 
@@ -59,7 +59,9 @@ class Stepper(anywidget.AnyWidget):
     def _index_in_range(self, proposal: dict[str, Any]) -> int:
         index, frames = int(proposal["value"]), len(self.story)
         if not 0 <= index < frames:
-            raise MorphError(f"index = {index} is no frame of figure {self.story.name!r}; give 0 to {frames - 1}")
+            raise MorphError(
+                f"index = {index} is no frame of figure {self.story.name!r}; give 0 to {frames - 1}"
+            )
         return index
 
     @traitlets.validate("interval", "idle")
@@ -76,7 +78,7 @@ class Stepper(anywidget.AnyWidget):
         return self.story.frames[self.index]
 
     def to_html(self, path: Path | str | None = None) -> str:
-        """The figure as one self-contained page, opened at the frame on screen; written to `path` when given."""
+        """The figure as one self-contained page, opened at the frame on screen, and written to `path`."""
         state = {name: getattr(self, name) for name in ("figure", "index", "autoplay", "interval", "idle")}
         text = assets.page(self._heading(), state, self._transcript())
         if path is not None:
@@ -84,7 +86,9 @@ class Stepper(anywidget.AnyWidget):
             try:
                 target.write_text(text, encoding="utf-8")
             except OSError as error:
-                raise MorphError(f"cannot write {target} ({error.strerror}); give a path in a writable folder") from None
+                raise MorphError(
+                    f"cannot write {target} ({error.strerror}); give a path in a writable folder"
+                ) from None
         return text
 
     def __repr__(self) -> str:
@@ -116,8 +120,8 @@ def _story(figure_or_name: Figure | str, sweep: Any) -> Figure:
     else:
         story = figure(figure_or_name, **({} if sweep is None else {"sweep": sweep}))
     if story.name not in assets.DRAWN:
-        known = ", ".join(assets.DRAWN)
-        raise MorphError(f"no notebook drawing for figure {story.name!r}; there is {known}{nearest(story.name, assets.DRAWN)}")
+        drawn = ", ".join(assets.DRAWN)
+        raise MorphError(f"no notebook drawing for figure {story.name!r}; those that have one: {drawn}")
     return story
 
 

@@ -61,8 +61,8 @@ function drawSide(side, frame, before) {
   const rows = make("tbody", "");
   for (const entry of facts.ledger ?? []) rows.append(ledgerRow(entry, previous.get(entry.key)));
   const ledger = make("table", "lm-ledger", {}, make("caption", "", {}, "The model after this step"), rows);
-  const config = (facts.config_lines ?? []).map((line) => make("code", "", {}, line));
-  side.replaceChildren(ledger, section("What changed in its config", ...config));
+  const config = make("code", "", {}, (facts.config_lines ?? []).join("\n"));
+  side.replaceChildren(ledger, section("What changed in its config", config));
   if (facts.pressure) side.append(section("The pressure behind it", make("p", "", {}, facts.pressure)));
   if (facts.relation) side.append(section("What ties it to the stage before", make("p", "", {}, facts.relation)));
 }

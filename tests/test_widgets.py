@@ -1,0 +1,136 @@
+"""The stepper without a browser: its values, its page as text, its words for readers who see no picture."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from morph.errors import MorphError
+from morph.story import Figure, figure
+from morph.widgets import Stepper, assets
+from tests.tools import need
+
+JS = Path(__file__).parent / "js"
+
+
+@pytest.fixture(scope="module")
+def story() -> Figure:
+    return figure("morph")
+
+
+def test_player_state_machine_under_node() -> None:
+    run = subprocess.run(
+        [need("node"), "--test", str(JS / "player.test.mjs")], capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "# pass 10" in run.stdout
+
+
+def test_a_name_and_a_figure_give_the_same_widget(story: Figure) -> None:
+    assert Stepper("morph").figure == Stepper(story).figure
+    assert len(Stepper(story).figure["frames"]) == 14
+
+
+def test_the_browser_gets_words_and_facts_but_no_arrays(story: Figure) -> None:
+    sent = Stepper(story).figure["frames"][6]
+    assert sent["facts"] == dict(story.frames[6].facts)
+    assert set(sent) == {"key", "title", "caption", "alt", "facts", "source"}
+
+
+def test_index_moves_the_frame_and_refuses_what_is_no_frame(story: Figure) -> None:
+    stepper = Stepper(story, index=3)
+    assert stepper.frame is story.frames[3]
+    stepper.index = 13
+    assert stepper.frame.key == story.frames[13].key
+    for wrong in (14, -1):
+        with pytest.raises(MorphError, match=f"index = {wrong} .* 0 to 13"):
+            stepper.index = wrong
+    assert stepper.index == 13
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"index": 14}, "index = 14 .* 0 to 13"),
+        ({"interval": 0}, "interval = 0 must be above 0 milliseconds"),
+        ({"idle": -1.0}, r"idle = -1\.0 must be above 0 seconds"),
+    ],
+)
+def test_values_out_of_range_are_refused(story: Figure, options: dict[str, float], message: str) -> None:
+    with pytest.raises(MorphError, match=message):
+        Stepper(story, **options)  # type: ignore[arg-type]
+
+
+def test_unknown_and_undrawn_figures_are_refused(story: Figure) -> None:
+    with pytest.raises(MorphError, match="'morp'"):
+        Stepper("morp")
+    other = Figure(name="rope", number=3, title="Rotary position", frames=story.frames)
+    with pytest.raises(MorphError, match="no notebook drawing for figure 'rope'"):
+        Stepper(other)
+    with pytest.raises(MorphError, match="already holds its numbers"):
+        Stepper(story, sweep=object())
+
+
+def test_every_figure_named_as_drawn_has_a_drawing() -> None:
+    table = re.search(r"const DRAWINGS = \{(.*?)\};", assets.part("stepper.js"))
+    assert table is not None
+    assert tuple(re.findall(r"(\w+):", table[1])) == assets.DRAWN
+
+
+def test_page_is_self_contained(story: Figure, tmp_path: Path) -> None:
+    stepper = Stepper(story, index=4)
+    text = stepper.to_html(tmp_path / "figure.html")
+    assert (tmp_path / "figure.html").read_text(encoding="utf-8") == text
+    markup = text.replace("http://www.w3.org/2000/svg", "")  # a namespace, never fetched
+    assert not re.findall(r"https?:|//cdn|<link|@import|url\(|src=|fetch\(|import\(|^import ", markup, re.MULTILINE)
+    assert "default-src 'none'" in text
+    state = re.search(r'id="state">(.*?)</script>', text, re.DOTALL)
+    assert state is not None
+    assert json.loads(state[1]) == {
+        "figure": stepper.figure, "index": 4, "autoplay": False, "interval": 1500, "idle": 12.0
+    }  # fmt: skip
+
+
+def test_page_survives_markup_in_words(story: Figure) -> None:
+    hostile = Figure(name="morph", number=1, title="</script><b>", frames=story.frames)
+    text = Stepper(hostile).to_html()
+    assert "</script><b>" not in text
+    assert "&lt;/script&gt;&lt;b&gt;" in text
+
+
+def test_to_html_names_a_path_that_cannot_be_written(story: Figure, tmp_path: Path) -> None:
+    with pytest.raises(MorphError, match=r"cannot write .*missing.*No such file"):
+        Stepper(story).to_html(tmp_path / "missing" / "figure.html")
+
+
+def test_plain_text_tells_all_frames(story: Figure) -> None:
+    text = repr(Stepper(story))
+    assert text.splitlines()[0] == f"Figure 1 · {story.title} (14 frames)"
+    for frame in story.frames:
+        assert f"{frame.title}: {frame.caption}" in text
+
+
+def test_live_and_static_representations(story: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepper = Stepper(story)
+    live, _ = stepper._repr_mimebundle_()
+    assert live["text/plain"] == repr(stepper)
+    assert live["application/vnd.jupyter.widget-view+json"]["model_id"] == stepper.model_id
+    monkeypatch.setenv("MORPH_STATIC", "1")
+    static = stepper._repr_mimebundle_()
+    assert set(static) == {"text/plain", "text/html"}
+    page = re.search(r'srcdoc="(.*?)"', static["text/html"], re.DOTALL)
+    assert page is not None
+    assert html.unescape(page[1]) == stepper.to_html()
+
+
+def test_style_gives_every_role_in_both_themes() -> None:
+    used = set(re.findall(r"var\(--lm-([a-z]+)\)", assets.part("morph.css")))
+    for theme in ("dark", "light"):
+        block = re.search(rf'data-theme="{theme}"\] \{{(.*?)\}}', assets.style())
+        assert block is not None
+        assert used | {"norm", "attention", "position", "ffn", "cache"} <= set(re.findall(r"--lm-([a-z]+):", block[1]))

@@ -1,0 +1,319 @@
+"""The self-contained page in a real browser, its clock in our hands: keys, autoplay, focus, words, themes, widths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from morph.story import Figure, figure
+from morph.widgets import Stepper, assets
+from tests.browser import chromium
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def story() -> Figure:
+    return figure("morph")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def open_page(browser: Any, story: Figure, tmp_path: Path) -> Iterator[Open]:
+    """Open a stepper's page with a stopped clock; at the end no request, error or warning may have been seen."""
+    seen: list[str] = []
+    contexts = []
+
+    def open_it(width: int = 940, height: int = 900, text: str | None = None, **options: Any) -> Any:
+        style = {name: options.pop(name) for name in ("color_scheme", "reduced_motion") if name in options}
+        context = browser.new_context(viewport={"width": width, "height": height}, **style)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: seen.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
+        page.on("request", lambda request: seen.append(request.url) if not request.url.startswith("file:") else None)
+        page.clock.install(time=0)
+        path = tmp_path / "figure.html"
+        path.write_text(text or Stepper(story, **options).to_html(), encoding="utf-8")
+        page.goto(path.as_uri())
+        page.locator(".lm-figure").first.wait_for()
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert seen == []
+
+
+def counter(page: Any) -> str:
+    return str(page.locator(".lm-counter").first.text_content())
+
+
+def state(page: Any) -> str:
+    return str(page.locator(".lm-figure").first.get_attribute("data-state"))
+
+
+def test_keys_step_jump_and_wrap(open_page: Open, story: Figure) -> None:
+    page = open_page()
+    page.locator(".lm-figure").focus()
+    assert counter(page) == "01 / 14"
+    for key, expected in [
+        ("ArrowRight", 2), ("ArrowDown", 3), ("ArrowLeft", 2), ("ArrowUp", 1), ("ArrowLeft", 14),
+        ("ArrowRight", 1), ("End", 14), ("Home", 1), ("b", 1), ("Control+ArrowRight", 1),
+    ]:  # fmt: skip
+        page.keyboard.press(key)
+        assert counter(page) == f"{expected:02} / 14", key
+        assert page.locator(".lm-title").text_content() == story.frames[expected - 1].title
+        assert page.locator(".lm-caption").text_content() == story.frames[expected - 1].caption
+
+
+def test_autoplay_pauses_on_input_and_resumes_after_twelve_seconds(open_page: Open) -> None:
+    page = open_page(autoplay=True)
+    page.locator(".lm-figure").focus()
+    assert (state(page), counter(page)) == ("playing", "01 / 14")
+    page.clock.run_for(1500)
+    assert counter(page) == "02 / 14"
+    page.keyboard.press("ArrowRight")
+    assert (state(page), counter(page)) == ("paused", "03 / 14")
+    page.clock.run_for(11_900)
+    page.keyboard.press("ArrowRight")  # the twelve seconds count from the last input
+    page.clock.run_for(11_900)
+    assert (state(page), counter(page)) == ("paused", "04 / 14")
+    page.clock.run_for(200)
+    assert state(page) == "playing"
+    page.clock.run_for(1500)
+    assert counter(page) == "05 / 14"
+
+
+def test_space_stops_for_good_and_starts_again(open_page: Open) -> None:
+    page = open_page(autoplay=True)
+    page.locator(".lm-figure").focus()
+    page.keyboard.press(" ")
+    page.keyboard.press("ArrowRight")
+    page.clock.run_for(60_000)
+    assert (state(page), counter(page)) == ("stopped", "02 / 14")
+    page.keyboard.press(" ")
+    page.clock.run_for(1500)
+    assert (state(page), counter(page)) == ("playing", "03 / 14")
+
+
+def test_buttons_and_slider(open_page: Open) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Next frame").click()
+    assert counter(page) == "02 / 14"
+    page.get_by_role("button", name="Previous frame").click()
+    assert counter(page) == "01 / 14"
+    page.get_by_role("slider", name="Frame").fill("8")
+    assert counter(page) == "09 / 14"
+    page.get_by_role("slider", name="Frame").press("ArrowRight")
+    assert counter(page) == "10 / 14"  # once, not by the figure and again by the slider
+    page.get_by_role("button", name="Start autoplay").focus()
+    page.keyboard.press(" ")  # the button's own key: one toggle, not two
+    assert state(page) == "playing"
+    page.get_by_role("button", name="Stop autoplay").click()
+    assert state(page) == "stopped"
+
+
+def test_reduced_motion_does_not_start_by_itself_but_plays_on_request(open_page: Open) -> None:
+    page = open_page(autoplay=True, reduced_motion="reduce")
+    page.clock.run_for(30_000)
+    assert (state(page), counter(page)) == ("stopped", "01 / 14")
+    page.locator(".lm-figure").focus()
+    page.keyboard.press(" ")
+    page.clock.run_for(1500)
+    assert counter(page) == "02 / 14"
+
+
+def test_focus_is_visible_inside_the_figure(open_page: Open) -> None:
+    page = open_page()
+    page.keyboard.press("Tab")
+    style = page.evaluate(
+        "() => { const s = getComputedStyle(document.activeElement);"
+        " return [document.activeElement.className, s.outlineStyle, s.outlineWidth, s.outlineOffset]; }"
+    )
+    assert style == ["lm-figure", "solid", "3px", "-3px"]
+
+
+def test_names_for_readers_who_cannot_see(open_page: Open, story: Figure) -> None:
+    page = open_page()
+    group = page.get_by_role("group", name="Figure 1")
+    assert group.get_attribute("data-lm-suppress-shortcuts") == "true"
+    group.focus()
+    live = page.get_by_role("status")
+    assert live.text_content() == ""
+    page.keyboard.press("ArrowRight")
+    frame = story.frames[1]
+    assert page.locator("svg").get_attribute("aria-label") == frame.alt
+    assert live.text_content() == f"2 of 14. {frame.title}. {frame.caption}"
+    slider = page.get_by_role("slider", name="Frame")
+    assert slider.get_attribute("aria-valuetext") == f"Frame 2 of 14: {frame.title}"
+    page.keyboard.press(" ")
+    page.clock.run_for(1500)
+    assert counter(page) == "03 / 14"
+    assert str(live.text_content()).startswith("2 of 14")  # autoplay does not talk
+    for row in frame.facts["ledger"]:
+        assert page.get_by_role("row", name=row["label"]).count() == 1
+
+
+def test_the_ledger_shows_and_marks_what_the_frame_says(open_page: Open, story: Figure) -> None:
+    page = open_page(index=6)
+    rows = story.frames[6].facts["ledger"]
+    assert page.locator(".lm-value").all_text_contents() == [row["value"] for row in rows]
+    marked = [row["label"] + " (changed)" for row in rows if row["changed"]]
+    assert page.locator("tr.lm-changed th").all_text_contents() == marked
+    assert marked
+
+
+def test_lit_organs_are_those_that_changed_and_the_rest_stay(open_page: Open, story: Figure) -> None:
+    page = open_page()
+    page.locator(".lm-figure").focus()
+    boxes = """() => Object.fromEntries([...document.querySelectorAll(".lm-organ:not(.lm-ghost)")].map(g => {
+        const b = g.querySelector(".lm-box"); return [g.dataset.key, ["x", "y", "width", "height"].map(n => b.getAttribute(n)).join()];
+    }))"""  # noqa: E501
+    before: dict[str, str] = {}
+    for frame in story.frames:
+        lit = page.locator(".lm-lit").evaluate_all("nodes => nodes.map(n => n.dataset.key)")
+        present = {organ["key"] for organ in frame.facts["organs"]}
+        changed = set(frame.facts["changed"])
+        assert set(lit) == changed & present, frame.key
+        ghosts = set(page.locator(".lm-ghost").evaluate_all("nodes => nodes.map(n => n.dataset.key)"))
+        assert ghosts <= changed
+        assert changed - present <= ghosts, frame.key
+        now = page.evaluate(boxes)
+        assert set(now) == present | {"embedding"}  # every organ of the story has a place
+        assert {key for key in before.keys() & now.keys() if before[key] != now[key]} <= changed
+        before = now
+        page.keyboard.press("ArrowRight")
+
+
+OVERLAPS = """() => {
+  const faults = [];
+  const inside = (a, b) => a.left >= b.left - 0.5 && a.right <= b.right + 0.5 && a.top >= b.top - 0.5 && a.bottom <= b.bottom + 0.5;
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const box = (node) => node.getBoundingClientRect();
+  const svg = document.querySelector("svg");
+  const texts = [...svg.querySelectorAll("text")];
+  texts.forEach((text, i) => {
+    if (!inside(box(text), box(svg))) faults.push(`outside: ${text.textContent}`);
+    const home = text.parentNode.querySelector(":scope > .lm-box");
+    if (home && !inside(box(text), box(home))) faults.push(`over its edge: ${text.textContent}`);
+    for (const other of texts.slice(i + 1)) {
+      if (meet(box(text), box(other))) faults.push(`overlap: ${text.textContent} / ${other.textContent}`);
+    }
+  });
+  const organs = [...svg.querySelectorAll(".lm-box")];
+  organs.forEach((organ, i) => {
+    for (const other of organs.slice(i + 1)) {
+      if (meet(box(organ), box(other))) faults.push(`boxes: ${organ.parentNode.dataset.key} / ${other.parentNode.dataset.key}`);
+    }
+    for (const text of texts) {
+      if (text.parentNode !== organ.parentNode && meet(box(organ), box(text))) faults.push(`covered: ${text.textContent}`);
+    }
+  });
+  if (document.documentElement.scrollWidth > innerWidth) faults.push("wider than the window");
+  for (const node of document.querySelectorAll(".lm-figure :is(p, h3, td, th, code, span)")) {
+    if (node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== "inline" && !node.matches(".lm-hidden")) {
+      faults.push(`cut off: ${node.textContent}`);
+    }
+  }
+  return faults;
+}"""  # noqa: E501
+
+
+@pytest.mark.parametrize("width", [940, 375])
+def test_nothing_overlaps_or_overflows_in_any_frame(open_page: Open, width: int) -> None:
+    page = open_page(width=width)
+    page.locator(".lm-figure").focus()
+    for number in range(1, 15):
+        assert page.evaluate(OVERLAPS) == [], f"frame {number}"
+        page.keyboard.press("ArrowRight")
+
+
+def test_the_overlap_check_can_fail(open_page: Open) -> None:
+    page = open_page()
+    page.locator('[data-key="attention"]').evaluate("node => node.setAttribute('transform', 'translate(0 60)')")
+    assert any(fault.startswith("boxes: ") for fault in page.evaluate(OVERLAPS))
+
+
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = (colour) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (c) => c.slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  const behind = (node) => {
+    const home = node.closest(".lm-organ")?.querySelector(".lm-box");
+    if (home) return rgb(getComputedStyle(home).fill);
+    for (let at = node; at; at = at.parentElement) {
+      const colour = rgb(getComputedStyle(at).backgroundColor);
+      if (colour[3] === 255) return colour;
+    }
+  };
+  return [...document.querySelectorAll(".lm-figure :is(text, p, h3, h4, td span, th, caption, code, button, .lm-head span)")]
+    .filter(node => node.textContent.trim() && !node.matches(".lm-hidden"))
+    .map(node => [node.textContent, ratio(rgb(node instanceof SVGElement ? getComputedStyle(node).fill : getComputedStyle(node).color), behind(node))])
+    .filter(([, value]) => value < 4.5);
+}"""  # noqa: E501
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_theme_follows_the_reader_and_all_text_has_contrast(open_page: Open, theme: str) -> None:
+    page = open_page(color_scheme=theme, reduced_motion="reduce")
+    assert page.locator(".lm-figure").get_attribute("data-theme") == theme
+    page.locator(".lm-figure").focus()
+    for number in range(1, 15):
+        assert page.evaluate(CONTRAST) == [], f"frame {number}"
+        page.keyboard.press("ArrowRight")
+
+
+def test_a_host_that_states_its_theme_wins(open_page: Open) -> None:
+    page = open_page(color_scheme="light")
+    theme = page.locator(".lm-figure")
+    page.evaluate("document.body.dataset.jpThemeLight = 'false'")  # JupyterLab
+    page.wait_for_selector('.lm-figure[data-theme="dark"]')
+    page.evaluate("document.body.dataset.jpThemeLight = 'true'")
+    page.wait_for_selector('.lm-figure[data-theme="light"]')
+    page.evaluate("() => { delete document.body.dataset.jpThemeLight; document.body.className = 'vscode-dark'; }")
+    page.wait_for_selector('.lm-figure[data-theme="dark"]')
+    page.evaluate("() => { document.body.className = ''; document.documentElement.setAttribute('theme', 'dark'); }")
+    page.wait_for_timeout(50)
+    assert theme.get_attribute("data-theme") == "dark"  # Colab
+
+
+def test_one_model_shown_twice_keeps_one_clock_and_rests_when_not_shown(open_page: Open, story: Figure) -> None:
+    text = Stepper(story, autoplay=True).to_html()
+    start = 'showOnPage(document.getElementById("figure"), document.getElementById("state"));'
+    assert start in text
+    twice = """
+    const model = pageModel(JSON.parse(document.getElementById("state").textContent));
+    const { initialize, render } = widget();
+    initialize({ model });
+    const mounts = [0, 1].map(() => document.body.appendChild(document.createElement("div")));
+    const cleanups = mounts.map((el) => render({ model, el }));
+    window.dropViews = () => cleanups.forEach((cleanup) => cleanup());
+    window.frameShown = () => model.get("index");
+    """
+    page = open_page(text=text.replace(start, twice))
+    page.clock.run_for(4500)
+    assert page.locator(".lm-counter").all_text_contents() == ["04 / 14", "04 / 14"]
+    page.evaluate("dropViews()")
+    page.clock.run_for(30_000)
+    assert page.evaluate("frameShown()") == 3
+
+
+def test_the_module_has_one_default_export_and_no_imports() -> None:
+    assert assets.module().count("export default") == 1
+    assert "import " not in "".join(line for line in assets.module().splitlines() if line.startswith("import"))
