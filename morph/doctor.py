@@ -89,9 +89,7 @@ CHROMIUM = Tool(
         "~/.cache/ms-playwright/chromium-*/chrome-linux*/chrome",
     ),
 )
-NODE = Tool(
-    name="node", purpose="tests of the figures' JavaScript", commands=("node",), apt="nodejs", brew="node"
-)
+NODE = Tool(name="node", purpose="tests of the figures' JavaScript", commands=("node",), apt="nodejs", brew="node")
 PKG_CONFIG = Tool(
     name="pkg-config",
     purpose="building Manim",
