@@ -1,0 +1,36 @@
+"""Models and inputs that several tests use: every stage at nano size, all numbers moved off their initial values."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import morph
+from morph.model import Decoder
+
+STAGES = range(15)
+
+
+def stage_model(stage: int, seed: int = 0, size: str = "nano", dtype: torch.dtype = torch.float32) -> Decoder:
+    """A stage whose norms, biases, sinks and selection biases are not at 0 or 1, so that none can be left out unnoticed."""
+    model = morph.build(morph.stage(stage, size), seed=seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim < 2 and not name.endswith(("log_A", "dt_bias")):
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+        for name, buffer in model.named_buffers():
+            if name.endswith("selection_bias"):
+                buffer.add_(0.02 * torch.randn(buffer.shape, generator=generator))
+    return model.to(dtype).eval()
+
+
+def random_ids(model: Decoder, batch: int, length: int, seed: int = 0) -> Tensor:
+    """Token ids (batch, length)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, model.config.vocab_size, (batch, length), generator=generator)
+
+
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """Largest difference over the largest expected magnitude."""
+    return float((actual - expected).abs().max() / expected.abs().max())
