@@ -59,9 +59,7 @@ class Stepper(anywidget.AnyWidget):
     def _index_in_range(self, proposal: dict[str, Any]) -> int:
         index, frames = int(proposal["value"]), len(self.story)
         if not 0 <= index < frames:
-            raise MorphError(
-                f"index = {index} is no frame of figure {self.story.name!r}; give 0 to {frames - 1}"
-            )
+            raise MorphError(f"index = {index} is no frame of figure {self.story.name!r}; give 0 to {frames - 1}")
         return index
 
     @traitlets.validate("interval", "idle")
