@@ -1,0 +1,151 @@
+"""The decoder block as a list of organs with names and numbers, read off a config: what the diagrams draw."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from morph.config import (
+    AuxiliaryLoss,
+    GatedMLP,
+    Interleaved,
+    LayerNorm,
+    ModelConfig,
+    MoE,
+    Rope,
+    Sinusoid,
+    SlidingWindow,
+)
+
+NORMS = ("attention.norm", "feed_forward.norm", "final_norm")
+MOE = ("feed_forward", "feed_forward.router", "feed_forward.balance")
+
+TOUCHED: dict[str, tuple[str, ...]] = {
+    "placement": NORMS,
+    "norm": NORMS,
+    "bias": ("attention.bias", "feed_forward.bias"),
+    "position": ("position.added", "attention.rope"),
+    "attention.n_kv_heads": ("attention",),
+    "attention.qk_norm": ("attention.qk_norm",),
+    "layout": ("attention.mask",),
+    "layout.local": ("attention.mask",),
+    "feed_forward": MOE,
+    "feed_forward.activation": ("feed_forward",),
+    "feed_forward.expert.width": ("feed_forward",),
+    "feed_forward.n_experts": ("feed_forward", "feed_forward.router"),
+    "feed_forward.top_k": ("feed_forward", "feed_forward.router"),
+    "feed_forward.routed_scale": ("feed_forward.router",),
+    "feed_forward.n_shared": ("feed_forward.shared",),
+    "feed_forward.balance": ("feed_forward.balance",),
+}
+"""Config path -> the organs that may look different when it changes, and no others."""
+
+
+@dataclass(frozen=True)
+class Organ:
+    """One part of the block.
+
+    Attributes:
+        key: dotted; the part before the dot is the sublayer it belongs to.
+        role: its colour in `morph.story.palette`.
+        label: its name.
+        detail: what a reader should know of it, in a few words ("" when the name says it).
+        data: the numbers a drawing needs.
+    """
+
+    key: str
+    role: str
+    label: str
+    detail: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The organ as JSON values."""
+        return asdict(self)
+
+
+def organs(config: ModelConfig) -> tuple[Organ, ...]:
+    """The organs of `config`'s blocks and of its two ends, from the input up."""
+    return (*_position(config), *_attention(config), *_feed_forward(config), *_final_norm(config))
+
+
+def touched(paths: tuple[str, ...]) -> set[str]:
+    """The organs that a change of these config paths may touch."""
+    return {key for path in paths for key in TOUCHED[path]}
+
+
+def _norm(config: ModelConfig, key: str, where: str) -> Organ:
+    return Organ(key, "norm", "LayerNorm" if isinstance(config.norm, LayerNorm) else "RMSNorm", where)
+
+
+def _sublayer_norm(config: ModelConfig, key: str) -> Organ:
+    return _norm(config, key, "on the stream" if config.placement == "post" else "on the branch")
+
+
+def _final_norm(config: ModelConfig) -> tuple[Organ, ...]:
+    return (_norm(config, "final_norm", "before the head"),) if config.placement == "pre" else ()
+
+
+def _bias(config: ModelConfig, key: str, role: str) -> tuple[Organ, ...]:
+    return (Organ(key, role, "+ bias", "on every matrix"),) if config.bias else ()
+
+
+def _position(config: ModelConfig) -> tuple[Organ, ...]:
+    if not isinstance(config.position, Sinusoid):
+        return ()
+    return (Organ("position.added", "position", "+ sinusoid", "added once, to the embedding"),)
+
+
+def _attention(config: ModelConfig) -> tuple[Organ, ...]:
+    attention = config.attention
+    heads = {"query": attention.n_heads, "key_value": attention.n_kv_heads}
+    return (
+        _sublayer_norm(config, "attention.norm"),
+        Organ(
+            "attention", "attention", "Attention",
+            f"{attention.n_heads} query, {attention.n_kv_heads} KV heads", heads,
+        ),
+        *_bias(config, "attention.bias", "attention"),
+        *([Organ("attention.rope", "position", "RoPE", "turns q and k")] if isinstance(config.position, Rope) else []),
+        *([Organ("attention.qk_norm", "norm", "QK-norm", "on q and k")] if attention.qk_norm else []),
+        _mask(config),
+    )  # fmt: skip
+
+
+def _mask(config: ModelConfig) -> Organ:
+    """One period of layers, each "full", "window" or "state"."""
+    if not isinstance(config.layout, Interleaved):
+        data: dict[str, Any] = {"layers": ["full"] * 4, "seen": 1.0}
+        return Organ("attention.mask", "attention", "Causal mask", "every layer sees all", data)
+    n, local = config.layout.n_local, config.layout.local
+    if isinstance(local, SlidingWindow):
+        data = {"layers": ["window"] * n + ["full"], "seen": min(1.0, local.window / config.context_length)}
+        return Organ("attention.mask", "attention", "Causal masks", f"{n} see {local.window} tokens, 1 all", data)
+    data = {"layers": ["state"] * n + ["full"], "seen": 1.0}
+    return Organ("attention.mask", "attention", "State and mask", f"{n} DeltaNet, 1 softmax", data)
+
+
+def _feed_forward(config: ModelConfig) -> tuple[Organ, ...]:
+    ffn, norm = config.feed_forward, _sublayer_norm(config, "feed_forward.norm")
+    bias = _bias(config, "feed_forward.bias", "ffn")
+    if not isinstance(ffn, MoE):
+        kind, matrices = ("gated", "three") if isinstance(ffn, GatedMLP) else ("plain", "two")
+        name = {"relu": "ReLU", "silu": "SiLU"}[ffn.activation]
+        data = {"kind": kind, "activation": ffn.activation, "width": ffn.width, "d_model": config.d_model}
+        detail = f"{matrices} matrices of width {ffn.width}, {name}"
+        return (norm, Organ("feed_forward", "ffn", "Feed-forward", detail, data), *bias)
+    data = {"kind": "experts", "experts": ffn.n_experts, "chosen": ffn.top_k, "width": ffn.expert.width}
+    balanced = "Auxiliary loss" if isinstance(ffn.balance, AuxiliaryLoss) else "Selection bias"
+    how = "in the objective" if isinstance(ffn.balance, AuxiliaryLoss) else "moved by the load"
+    shared = Organ("feed_forward.shared", "ffn", f"{ffn.n_shared} shared", "always on", {"experts": ffn.n_shared})
+    return (
+        norm,
+        Organ(
+            "feed_forward", "ffn", "Mixture of experts", f"{ffn.n_experts} experts of width {ffn.expert.width}",
+            data,
+        ),
+        Organ("feed_forward.router", "ffn", "Router", f"top {ffn.top_k} of {ffn.n_experts}"),
+        *([shared] if ffn.n_shared else []),
+        Organ("feed_forward.balance", "ffn", balanced, how),
+        *bias,
+    )  # fmt: skip

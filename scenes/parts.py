@@ -1,0 +1,142 @@
+"""The shapes that figures are built of, each one `VMobject`.
+
+A shape of a role is quiet (a tint of its colour behind ink) or lit (its colour, full): lit means "this is what
+changed", in every figure, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from manim import Circle, RoundedRectangle, VMobject
+
+from scenes.board import Board, Box
+from scenes.theme import Theme
+from scenes.type import label
+
+QUIET = 0.14
+"""Share of a role's colour in a quiet fill; more would cost dark text on the light theme its contrast."""
+Point = tuple[float, float]
+
+
+def panel(theme: Theme, at: Box, colour: str = "panel", radius: float = 0.12) -> VMobject:
+    """A filled, unstroked rounded rectangle."""
+    left, bottom, right, top = at
+    shape = RoundedRectangle(
+        width=right - left, height=top - bottom, corner_radius=radius, stroke_width=0,
+        fill_color=theme.colour(colour), fill_opacity=1,
+    )  # fmt: skip
+    return _plain(shape.move_to([(left + right) / 2, (bottom + top) / 2, 0]))
+
+
+def organ(theme: Theme, role: str, at: Box, lit: bool = False, radius: float = 0.1) -> VMobject:
+    """An opaque box in the colour of a role."""
+    left, bottom, right, top = at
+    colour = theme.colour(role)
+    shape = RoundedRectangle(
+        width=right - left, height=top - bottom, corner_radius=radius, stroke_width=2.5, stroke_color=colour,
+        fill_color=colour if lit else theme.tint(role, QUIET), fill_opacity=1,
+    )  # fmt: skip
+    return _plain(shape.move_to([(left + right) / 2, (bottom + top) / 2, 0]))
+
+
+def chip(
+    board: Board, key: str, theme: Theme, role: str, text: str, centre: Point, size: Point, lit: bool = False
+) -> None:
+    """Put a small organ with its name on it: parts `key.box` and `key.label`."""
+    (x, y), (width, height) = centre, size
+    at = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    board.put(f"{key}.box", organ(theme, role, at, lit))
+    board.put(f"{key}.label", name(theme, role, text, centre, lit))
+
+
+def gone(board: Board, key: str, theme: Theme, text: str, centre: Point, size: Point) -> None:
+    """Put the place of an organ that was taken away: a dashed outline, its name behind a minus."""
+    (x, y), (width, height) = centre, size
+    at = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    board.put(f"{key}.box", panel(theme, at, "background", radius=0.1))
+    board.put(f"{key}.outline", dashes(theme.colour("ink"), at))
+    words = label("− " + text.removeprefix("+ "), "floor", theme.colour("ink"), "medium")
+    board.put(f"{key}.label", words.at(*centre, "centre"))
+
+
+def dashes(colour: str, at: Box, length: float = 0.09, gap: float = 0.07, thick: float = 0.028) -> VMobject:
+    """A dashed rectangle, its dashes spread evenly along each side."""
+    left, bottom, right, top = at
+    bars: list[Box] = []
+    for start, end, vertical in ((left, right, False), (bottom, top, True)):
+        count = max(1, round((end - start - gap) / (length + gap)))
+        pitch = (end - start - gap) / count
+        spans = [(start + gap + i * pitch, start + (i + 1) * pitch) for i in range(count)]
+        for edge in (left, right) if vertical else (bottom, top):
+            low, high = edge - thick / 2, edge + thick / 2
+            bars += [(low, a, high, b) if vertical else (a, low, b, high) for a, b in spans]
+    return rectangles(colour, bars)
+
+
+def name(theme: Theme, role: str, text: str, centre: Point, lit: bool = False, size: str = "floor") -> VMobject:
+    """The name on an organ: ink on a quiet one, whatever reads best on a lit one."""
+    colour = theme.text_on(theme.colour(role)) if lit else theme.colour("ink")
+    return label(text, size, colour, "medium").at(*centre, "centre")
+
+
+def wire(theme: Theme, points: Sequence[Point], colour: str = "wire", width: float = 2.5) -> VMobject:
+    """A line through points, unfilled."""
+    shape = VMobject(stroke_color=theme.colour(colour), stroke_width=width)
+    return shape.set_points_as_corners([np.array([*p, 0.0]) for p in points])
+
+
+def tip(theme: Theme, end: Point, towards: Point, colour: str = "wire", size: float = 0.16) -> VMobject:
+    """An arrow head whose point is at `end`, pointing along `towards`."""
+    along = np.array([*towards, 0.0]) / np.hypot(*towards)
+    side, point = np.array([-along[1], along[0], 0.0]), np.array([*end, 0.0])
+    base = point - along * size
+    return polygons(theme.colour(colour), [[point, base + side * size * 0.5, base - side * size * 0.5]])
+
+
+def plus(theme: Theme, centre: Point, radius: float = 0.15) -> tuple[VMobject, VMobject]:
+    """The addition on the stream: a disc and, on it, a cross."""
+    x, y = centre
+    disc = _plain(
+        Circle(
+            radius=radius, stroke_color=theme.colour("ink"), stroke_width=2.5,
+            fill_color=theme.colour("background"), fill_opacity=1,
+        ).move_to([x, y, 0])
+    )  # fmt: skip
+    arm, thick = radius * 0.55, 0.018
+    cross = rectangles(
+        theme.colour("ink"),
+        [(x - arm, y - thick, x + arm, y + thick), (x - thick, y - arm, x + thick, y + arm)],
+    )
+    return disc, cross
+
+
+def rectangles(colour: str, boxes: Iterable[Box], stroke: str | None = None, stroke_width: float = 2.0) -> VMobject:
+    """Many rectangles of one colour as one mobject. Empty boxes are kept, so that they can grow."""
+    corners = [
+        [np.array([x, y, 0.0]) for x, y in ((left, bottom), (right, bottom), (right, top), (left, top))]
+        for left, bottom, right, top in boxes
+    ]
+    return polygons(colour, corners, stroke, stroke_width)
+
+
+def polygons(
+    colour: str, outlines: Iterable[Sequence[np.ndarray]], stroke: str | None = None, stroke_width: float = 2.0
+) -> VMobject:
+    """Many filled polygons of one colour as one mobject."""
+    shape = VMobject(
+        fill_color=colour, fill_opacity=1, stroke_color=stroke or colour, stroke_width=stroke_width if stroke else 0
+    )
+    for corners in outlines:
+        shape.start_new_path(np.asarray(corners[0], dtype=float))
+        shape.add_points_as_corners([np.asarray(c, dtype=float) for c in (*corners[1:], corners[0])])
+    return shape
+
+
+def _plain(shape: VMobject) -> VMobject:
+    """The same outline as a plain `VMobject`: boards compare and morph points, not classes."""
+    plain = VMobject()
+    plain.match_style(shape)
+    plain.points = shape.points
+    return plain
