@@ -96,7 +96,7 @@ def tour(
     out: Annotated[
         Path, typer.Option(help="Folder of the tour; a finished or broken off tour there is continued.")
     ] = Path("runs/tour"),
-    workers: Annotated[int, typer.Option(help="Training processes at a time, one thread each.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Training processes at a time, one thread each.")] = 2,
 ) -> int:
     """Train the fifteen stages small, print the ledger, render Figure 1."""
     from morph.tour import take_tour
@@ -184,23 +184,15 @@ def _print_costs(configs: dict[str, Any], context: int) -> None:
 @app.command()
 def train(
     stage: Annotated[str | None, typer.Option(help="Stage to train: 0 to 14, or a slug.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Train a config of your own (TOML or JSON) instead.")
-    ] = None,
-    size: Annotated[
-        str, typer.Option(help="nano, tiny or small; with --config it names the recipe.")
-    ] = "tiny",
+    config: Annotated[Path | None, typer.Option(help="Train a config of your own (TOML or JSON) instead.")] = None,
+    size: Annotated[str, typer.Option(help="nano, tiny or small; with --config it names the recipe.")] = "tiny",
     data: Annotated[
         str | None, typer.Option(help="File or folder of UTF-8 text [default: Python's standard library].")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights and batches [default: 0].")] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps [default: auto].")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run [default: runs/STAGE-SIZE-seedN].")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N or mps [default: auto].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/STAGE-SIZE-seedN].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     batch_size: Annotated[int | None, typer.Option(help="Windows in a micro-batch.")] = None,
     accumulation: Annotated[int | None, typer.Option(help="Micro-batches in a step.")] = None,
@@ -233,9 +225,7 @@ def train(
 
 @app.command()
 def sweep(
-    stages: Annotated[
-        str | None, typer.Option(help="Stages, as in --stages 0 1 2 [default: all fifteen].")
-    ] = None,
+    stages: Annotated[str | None, typer.Option(help="Stages, as in --stages 0 1 2 [default: all fifteen].")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, as in --seeds 0 1 2.")] = "0 1 2",
     size: Size = "tiny",
     steps: Annotated[int | None, typer.Option(help="Optimizer steps of each run.")] = None,
@@ -243,22 +233,16 @@ def sweep(
         str | None, typer.Option(help="File or folder of UTF-8 text [default: Python's standard library].")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep [default: runs/sweep-SIZE].")] = None,
-    workers: Annotated[int, typer.Option(help="Training processes at a time, one thread each.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Training processes at a time, one thread each.")] = 2,
 ) -> int:
     """Train all stages alike and compare them: table, plot and sweep.json."""
     from morph.steps import SLUGS, number_of
     from morph.train.session import sweep_here
     from morph.train.sweeper import make_plan
 
-    chosen = (
-        tuple(number_of(word) for word in stages.replace(",", " ").split())
-        if stages
-        else tuple(range(len(SLUGS)))
-    )
+    chosen = tuple(number_of(word) for word in stages.replace(",", " ").split()) if stages else tuple(range(len(SLUGS)))
     folder = out or Path(f"runs/sweep-{size}")
-    plan = make_plan(
-        folder, stages=chosen, seeds=_whole_numbers(seeds, "--seeds"), size=size, steps=steps, data=data
-    )
+    plan = make_plan(folder, stages=chosen, seeds=_whole_numbers(seeds, "--seeds"), size=size, steps=steps, data=data)
     finished = sweep_here(plan, workers)
     if finished is None:
         return INTERRUPTED
@@ -290,9 +274,7 @@ def render(
     quality: Annotated[str, typer.Option(help="Height of the video, such as 480p or 1080p.")] = "480p",
     theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
     out: Annotated[Path | None, typer.Option(help="Folder to write to [default: out/FIGURE].")] = None,
-    sweep: Annotated[
-        Path | None, typer.Option(help="Sweep with the numbers to show [default: the reference].")
-    ] = None,
+    sweep: Annotated[Path | None, typer.Option(help="Sweep with the numbers to show [default: the reference].")] = None,
 ) -> None:
     """Render a figure as stills, video, subtitles and contact sheet."""
     for path in render_figure(figure, out or Path("out") / figure, quality=quality, theme=theme, sweep=sweep):

@@ -22,9 +22,7 @@ def take_tour(out: Path, workers: int = 2) -> int:
 
     started = time.monotonic()
     stages = tuple(range(len(SLUGS)))
-    print(
-        "From the block of 2017 to a hybrid mixture of experts: fifteen models, fourteen steps, one seed.\n"
-    )
+    print("From the block of 2017 to a hybrid mixture of experts: fifteen models, fourteen steps, one seed.\n")
     plan = make_plan(out, stages=stages, seeds=(0,), size="tiny", steps=None, data=None)
     sweep = sweep_here(plan, workers)
     if sweep is None:

@@ -81,9 +81,7 @@ def load_weights(run: Run, device: str = "cpu") -> morph.Decoder:
     """The run's model with its latest weights. Raises MorphError when there is none or it is damaged."""
     folder = run.latest()
     if folder is None:
-        raise MorphError(
-            f"{run.path} has no checkpoint yet: continue it with: morph train --out {run.path} --resume"
-        )
+        raise MorphError(f"{run.path} has no checkpoint yet: continue it with: morph train --out {run.path} --resume")
     _, tensors = _read(run, folder)
     model = morph.build(run.config, seed=run.seed, device=device)
     _fill(model, tensors[WEIGHTS], folder)
@@ -117,9 +115,7 @@ def _read(run: Run, folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, T
             raise MorphError(f"{folder / name} cannot be read ({error}): {remedy}") from None
     for field, found in (("config", config_digest(run.config)), ("corpus", run.facts["corpus"]["sha256"])):
         if record[field] != found:
-            raise MorphError(
-                f"{folder} belongs to another {field} ({record[field][:12]}, not {found[:12]}): {remedy}"
-            )
+            raise MorphError(f"{folder} belongs to another {field} ({record[field][:12]}, not {found[:12]}): {remedy}")
     return record, tensors
 
 
@@ -146,17 +142,13 @@ def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
     }
 
 
-def _set_moments(
-    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], folder: Path
-) -> None:
+def _set_moments(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], folder: Path) -> None:
     parameters = dict(model.named_parameters())
     by_parameter: dict[Tensor, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         name, _, field = key.rpartition("/")
         if name not in parameters:
-            raise MorphError(
-                f"{folder} has a moment for {name!r}, which the model lacks: train again in a new --out"
-            )
+            raise MorphError(f"{folder} has a moment for {name!r}, which the model lacks: train again in a new --out")
         by_parameter.setdefault(parameters[name], {})[field] = value
     order = [p for group in optimizer.param_groups for p in group["params"]]
     state = {i: by_parameter[p] for i, p in enumerate(order) if p in by_parameter}
@@ -171,10 +163,7 @@ def _random_state() -> dict[str, str]:
 
 
 def _set_random_state(states: dict[str, str]) -> None:
-    decoded = {
-        name: torch.frombuffer(bytearray(base64.b64decode(s)), dtype=torch.uint8)
-        for name, s in states.items()
-    }
+    decoded = {name: torch.frombuffer(bytearray(base64.b64decode(s)), dtype=torch.uint8) for name, s in states.items()}
     torch.set_rng_state(decoded["cpu"])
     if "cuda" in decoded and torch.cuda.is_available():
         torch.cuda.set_rng_state(decoded["cuda"])

@@ -20,7 +20,8 @@ STDLIB_NAME = "python standard library"
 STDLIB_CAP = 8_000_000  # bytes; whole files are taken in order while they fit
 VOCABULARY = 256  # one token per byte value
 VALIDATION_SHARE = 20  # every 20th file (by hash of its path) is held out
-_NOT_SOURCE = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
+# Folders left out of the default corpus: tests, installed packages, and tables written as Python.
+_LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,7 @@ def _walk(root: Path) -> list[Path]:
         found = [p for p in root.rglob("*") if p.is_file()]
     except OSError as error:
         raise MorphError(f"cannot read {root}: {error.strerror}; check its permissions") from None
-    visible = [
-        p for p in found if not any(s.startswith((".", "__pycache__")) for s in p.relative_to(root).parts)
-    ]
+    visible = [p for p in found if not any(s.startswith((".", "__pycache__")) for s in p.relative_to(root).parts)]
     return sorted(visible, key=lambda p: p.relative_to(root).as_posix())
 
 
@@ -107,16 +106,14 @@ def _read(path: Path) -> bytes:
     try:
         text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise MorphError(
-            f"{path} is not UTF-8 text: bad byte at {error.start}; convert it or leave it out"
-        ) from None
+        raise MorphError(f"{path} is not UTF-8 text: bad byte at {error.start}; convert it or leave it out") from None
     return text
 
 
 def _stdlib_files() -> list[tuple[str, bytes]]:
     """The standard library's sources: top-level modules, then packages, each sorted, until the cap."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    sources = [p for p in root.rglob("*.py") if not _NOT_SOURCE & set(p.relative_to(root).parts[:-1])]
+    sources = [p for p in root.rglob("*.py") if not _LEFT_OUT & set(p.relative_to(root).parts[:-1])]
     # _sysconfigdata_* is written when Python is built and differs from machine to machine.
     sources = [p for p in sources if not p.name.startswith("_sysconfigdata")]
     sources.sort(key=lambda p: (len(p.relative_to(root).parts) > 1, p.relative_to(root).as_posix()))
@@ -131,9 +128,7 @@ def _stdlib_files() -> list[tuple[str, bytes]]:
         files.append((source.relative_to(root).as_posix(), text))
         size += len(text)
     if not files:
-        raise MorphError(
-            f"no Python sources under {root}: this Python has no readable library; use --data FILE"
-        )
+        raise MorphError(f"no Python sources under {root}: this Python has no readable library; use --data FILE")
     return files
 
 
@@ -147,9 +142,7 @@ def _split_files(name: str, path: str, files: Iterable[tuple[str, bytes]]) -> Co
             seen.add(digest)
             kept[relative] = text
     if not kept:
-        raise MorphError(
-            f"{name} is empty: no file with text in it; --data takes a file or folder of UTF-8 text"
-        )
+        raise MorphError(f"{name} is empty: no file with text in it; --data takes a file or folder of UTF-8 text")
     if len(kept) == 1:
         (relative, text), *_ = kept.items()
         return _split_bytes(name, path, relative, text)
@@ -174,17 +167,13 @@ def _split_bytes(name: str, path: str, file: str, text: bytes) -> Corpus:
     return _corpus(name, path, text[:cut], text[cut:], [f"{file}[:{cut}]"], [f"{file}[{cut}:]"])
 
 
-def _corpus(
-    name: str, path: str, train: bytes, validation: bytes, train_files: list[str], held: list[str]
-) -> Corpus:
+def _corpus(name: str, path: str, train: bytes, validation: bytes, train_files: list[str], held: list[str]) -> Corpus:
     digest = hashlib.sha256(len(train).to_bytes(8, "little") + train + validation).hexdigest()
     arrays = (np.frombuffer(train, dtype=np.uint8), np.frombuffer(validation, dtype=np.uint8))
     return Corpus(name, path, digest, *arrays, tuple(train_files), tuple(held))
 
 
-def training_offsets(
-    size: int, context: int, batch_size: int, seed: int, step: int, index: int
-) -> np.ndarray:
+def training_offsets(size: int, context: int, batch_size: int, seed: int, step: int, index: int) -> np.ndarray:
     """Where the windows of one micro-batch start, shape (batch_size,).
 
     They depend on (seed, step, index) alone, so a resumed run sees the same text as an unbroken one.

@@ -43,9 +43,7 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise MorphError(f"{path} is missing: {path.parent} is not a complete run or sweep") from None
     except (OSError, ValueError) as error:
-        raise MorphError(
-            f"{path} cannot be read ({error}): restore it or start again in a new --out"
-        ) from None
+        raise MorphError(f"{path} cannot be read ({error}): restore it or start again in a new --out") from None
 
 
 def sync_folder(folder: Path) -> None:
@@ -85,9 +83,7 @@ def require_free(path: Path, what: str, remedy: str) -> None:
     if path.is_dir() and not any(path.iterdir()):
         return
     if path.exists() or path.is_symlink():
-        raise MorphError(
-            f"{path} exists already and is never overwritten: {remedy}, or choose another {what}"
-        )
+        raise MorphError(f"{path} exists already and is never overwritten: {remedy}, or choose another {what}")
 
 
 def disk_error(error: OSError, path: Path, remedy: str) -> MorphError:

@@ -19,9 +19,7 @@ _WIDTH = (5, 18, 9, 9, 10, 9, 9, 9, 34, 5)
 
 def head(sweep_context: int) -> str:
     """The ledger's heading, two lines."""
-    return (
-        f"cache and forward FLOPs at {sweep_context:,} tokens; bits per byte of held-out text\n{_line(_HEAD)}"
-    )
+    return f"cache and forward FLOPs at {sweep_context:,} tokens; bits per byte of held-out text\n{_line(_HEAD)}"
 
 
 def row(sweep: Sweep, result: StageResult) -> str:
@@ -30,9 +28,7 @@ def row(sweep: Sweep, result: StageResult) -> str:
     change = ""
     if difference is not None:
         interval = "" if difference.interval is None else f" ± {difference.interval:.3f}"
-        change = (
-            f"{difference.mean:+.3f}{interval} {'' if difference.verdict == ONE_SEED else difference.verdict}"
-        )
+        change = f"{difference.mean:+.3f}{interval} {'' if difference.verdict == ONE_SEED else difference.verdict}"
     return _line(
         (
             str(result.stage),

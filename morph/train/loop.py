@@ -83,9 +83,7 @@ def train(
         try:
             return _Loop(run, corpus, place).run_steps(on_step, stop or threading.Event())
         except OSError as error:
-            raise disk_error(
-                error, run.path, f"then continue with: morph train --out {run.path} --resume"
-            ) from None
+            raise disk_error(error, run.path, f"then continue with: morph train --out {run.path} --resume") from None
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
@@ -106,9 +104,7 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
 
 
 @torch.no_grad()
-def evaluate(
-    model: morph.Decoder, corpus: data.Corpus, recipe: Recipe, context: int, device: torch.device
-) -> float:
+def evaluate(model: morph.Decoder, corpus: data.Corpus, recipe: Recipe, context: int, device: torch.device) -> float:
     """Bits per byte on the fixed validation windows."""
     was_training = model.training
     model.eval()
@@ -173,7 +169,7 @@ class _Loop:
                 parts = self.model.loss(ids, targets)
             (parts.total / recipe.accumulation).backward()
             loss += parts.cross_entropy.item() / recipe.accumulation
-            balance += float(parts.balance) / recipe.accumulation
+            balance += parts.balance.item() / recipe.accumulation
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip).item()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._refuse(step + 1, loss, norm)
@@ -192,9 +188,7 @@ class _Loop:
     def _batch(self, step: int, micro: int) -> tuple[Tensor, Tensor]:
         index = micro * self.world.size + self.world.rank
         size = self.corpus.train.size
-        offsets = data.training_offsets(
-            size, self.context, self.recipe.batch_size, self.run.seed, step, index
-        )
+        offsets = data.training_offsets(size, self.context, self.recipe.batch_size, self.run.seed, step, index)
         return _to(data.windows(self.corpus.train, offsets, self.context), self.device)
 
     def _watch(self, load: Tensor | None) -> None:
@@ -229,6 +223,7 @@ class _Loop:
 
 def fullest_share(load: Tensor) -> float:
     """The fullest expert's share over an even share, averaged over layers; `load` is (layers, E) counts."""
+    load = load.float()
     return (load.amax(dim=-1) / load.mean(dim=-1)).mean().item()
 
 

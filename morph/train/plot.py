@@ -30,9 +30,7 @@ def plot(sweep: Sweep, path: Path) -> None:
     for place, result in zip(places, sweep.stages, strict=True):
         values = [run.bits_per_byte for run in result.runs]
         loss.plot([place] * len(values), values, "o", color=QUIET, markersize=4, zorder=2)
-    loss.plot(
-        places, [result.mean for result in sweep.stages], color=ACCENT, marker="_", markersize=14, zorder=3
-    )
+    loss.plot(places, [result.mean for result in sweep.stages], color=ACCENT, marker="_", markersize=14, zorder=3)
     many = len(sweep.seeds) > 1
     loss.set_title(
         f"Held-out bits per byte, lower is better ({'dots: seeds, line: mean' if many else 'one seed'})",
@@ -44,9 +42,7 @@ def plot(sweep: Sweep, path: Path) -> None:
         [r.parameters_active / 1e6 for r in sweep.stages],
         "Active parameters, millions (outline: total)",
     )
-    parameters.bar(
-        places, [r.parameters_total / 1e6 for r in sweep.stages], fill=False, edgecolor=QUIET, width=0.6
-    )
+    parameters.bar(places, [r.parameters_total / 1e6 for r in sweep.stages], fill=False, edgecolor=QUIET, width=0.6)
     _bars(cache, [r.cache_bytes / 1024 for r in sweep.stages], f"Cache at {context}, KiB")
     _bars(flops, [r.flops_per_token / 1e6 for r in sweep.stages], f"Forward MFLOPs per token at {context}")
     flops.set_xticks(list(places), [f"{r.stage} {r.slug}" for r in sweep.stages], rotation=40, ha="right")

@@ -115,9 +115,7 @@ class Run:
                 facts,
             )
         except (KeyError, TypeError) as error:
-            raise MorphError(
-                f"{path} is not a complete run (missing {error}): start again in a new --out"
-            ) from None
+            raise MorphError(f"{path} is not a complete run (missing {error}): start again in a new --out") from None
 
     def require_same(self, config: ModelConfig | None, recipe: dict[str, Any]) -> None:
         """Raise MorphError if what is given again differs from what is recorded (None is not given)."""
@@ -204,9 +202,7 @@ class Run:
 def check_fit(config: ModelConfig, corpus: Corpus) -> None:
     """Raise MorphError unless bytes fit the vocabulary and both splits hold a window."""
     if config.vocab_size < 256:
-        raise MorphError(
-            f"vocab_size is {config.vocab_size}, but bytes need 256: raise vocab_size to at least 256"
-        )
+        raise MorphError(f"vocab_size is {config.vocab_size}, but bytes need 256: raise vocab_size to at least 256")
     corpus.require(config.context_length)
 
 

@@ -108,9 +108,7 @@ def sweep_here(plan: Plan, workers: int) -> Sweep | None:
             bar.update(task, completed=progress.steps_done, total=progress.steps_total, note=note)
 
         sweep = run_sweep(plan, workers=workers, on_stage=on_stage, on_progress=on_progress, stop=stop)
-    print(
-        "Stopped. The same command continues the sweep." if sweep is None else ledger.foot(sweep), flush=True
-    )
+    print("Stopped. The same command continues the sweep." if sweep is None else ledger.foot(sweep), flush=True)
     return sweep
 
 

@@ -37,13 +37,7 @@ class Request:
 
     def name(self) -> str:
         """What the run is called when `out` is not given."""
-        what = (
-            slug_of(self.stage)
-            if self.stage is not None
-            else self.config_file.stem
-            if self.config_file
-            else None
-        )
+        what = slug_of(self.stage) if self.stage is not None else self.config_file.stem if self.config_file else None
         if what is None:
             raise MorphError(
                 "nothing to train: give --stage 0 to 14 (or a slug; morph steps lists them), or --config FILE"

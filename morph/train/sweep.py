@@ -259,11 +259,7 @@ def to_markdown(sweep: Sweep) -> str:
         "Bits per byte: held-out text, mean over seeds; spread: largest minus smallest. vs previous: mean "
         "difference to the stage before, paired by seed, ± the half-width of its 95 % t-interval; inside it, "
         f'the difference is "{WITHIN}". Cache and FLOPs are at {context:,} tokens; bytes are bf16.',
-        *(
-            ["One seed shows no spread: no difference in this table is a finding."]
-            if len(sweep.seeds) == 1
-            else []
-        ),
+        *(["One seed shows no spread: no difference in this table is a finding."] if len(sweep.seeds) == 1 else []),
         "",
     ]
     return "\n".join(lines)

@@ -95,9 +95,7 @@ def make_plan(
         found = read_json(out / "plan.json")
         for name, value in plan.shared().items():
             if found.get(name) != value:
-                raise MorphError(
-                    f"{out} holds a sweep with another {name}: choose another --out to keep both"
-                )
+                raise MorphError(f"{out} holds a sweep with another {name}: choose another --out to keep both")
         return plan
     require_free(out, "--out", "it is not a sweep's folder")
     try:
@@ -241,13 +239,9 @@ def collect(plan: Plan, stages: tuple[int, ...]) -> Sweep:
                 or run.facts["corpus"]["sha256"] != plan.corpus.sha256
                 or run.recipe != plan.recipe.with_(seed=seed)
             ):
-                raise MorphError(
-                    f"{run.path} is not a finished run of this sweep: remove it and run the sweep again"
-                )
+                raise MorphError(f"{run.path} is not a finished run of this sweep: remove it and run the sweep again")
             runs.append(
-                SeedRun(
-                    seed, summary.validation_bits_per_byte, summary.cpu_seconds, summary.train_bits_per_byte
-                )
+                SeedRun(seed, summary.validation_bits_per_byte, summary.cpu_seconds, summary.train_bits_per_byte)
             )
         results.append(
             StageResult(
@@ -263,9 +257,7 @@ def collect(plan: Plan, stages: tuple[int, ...]) -> Sweep:
             )
         )
     corpus = {
-        k: v
-        for k, v in plan.corpus.describe().items()
-        if k in ("name", "sha256", "train_bytes", "validation_bytes")
+        k: v for k, v in plan.corpus.describe().items() if k in ("name", "sha256", "train_bytes", "validation_bytes")
     }
     recipe = {k: v for k, v in plan.recipe.to_dict().items() if k != "seed"}
     return Sweep(

@@ -1,0 +1,122 @@
+"""A sweep of real processes: same text and recipe for all, nothing done twice, a failure named."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import morph
+from morph.errors import MorphError
+from morph.train.loop import train
+from morph.train.runs import Run
+from morph.train.sweep import StageResult, Sweep
+from morph.train.sweeper import Plan, Progress, make_plan, run_sweep
+from tests.test_train_data import folder
+
+
+def plan_for(root: Path, stages: tuple[int, ...] = (0, 10), seeds: tuple[int, ...] = (0,), steps: int = 3) -> Plan:
+    return make_plan(root / "sweep", stages=stages, seeds=seeds, size="nano", steps=steps, data=str(root / "text"))
+
+
+def finish(plan: Plan, stage: int, seed: int) -> Run:
+    """Do one of the sweep's runs here, sparing a process."""
+    config, recipe = morph.stage(stage, size=plan.size), plan.recipe.with_(seed=seed)
+    run = Run.create(plan.run_path(stage, seed), config, recipe, plan.corpus, "cpu")
+    train(run, corpus=plan.corpus)
+    return run
+
+
+def test_a_sweep_trains_every_stage_alike_and_writes_its_files(tmp_path: Path) -> None:
+    folder(tmp_path / "text")
+    plan = plan_for(tmp_path)
+    told: list[StageResult] = []
+    progress: list[Progress] = []
+    sweep = run_sweep(plan, on_stage=lambda _, result: told.append(result), on_progress=progress.append)
+    assert sweep is not None
+    assert [result.slug for result in told] == ["2017", "moe"]
+    last = progress[-1]
+    assert (last.steps_done, last.steps_total, last.runs_done, last.runs_total) == (6, 6, 2, 2)
+    runs = [Run.load(plan.run_path(stage, 0)) for stage in (0, 10)]
+    assert runs[0].recipe == runs[1].recipe == plan.recipe
+    assert runs[0].facts["corpus"] == runs[1].facts["corpus"]
+    there = make_plan(tmp_path / "here", stages=(10,), seeds=(0,), size="nano", steps=3, data=str(tmp_path / "text"))
+    here = finish(there, 10, 0)
+    assert here.summary is not None
+    assert sweep[10].runs[0].bits_per_byte == here.summary.validation_bits_per_byte  # one thread: bit for bit
+    count = morph.count(morph.stage(10, size="nano"))
+    assert (sweep[10].parameters_total, sweep[10].parameters_active) == (count.total, count.active.all)
+    assert sweep[10].cache_bytes == count.cache_bytes(1024)
+    assert sweep[10].flops_per_token == count.flops(1024).per_token
+    assert Sweep.load(plan.out) == sweep
+    assert sorted(p.name for p in plan.out.iterdir()) == [
+        "plan.json", "plot.png", "runs", "sweep.json", "table.csv", "table.md"
+    ]  # fmt: skip
+
+
+def test_done_runs_are_not_repeated_and_seeds_may_be_added(tmp_path: Path) -> None:
+    folder(tmp_path / "text")
+    plan = plan_for(tmp_path, stages=(0,))
+    run = finish(plan, 0, 0)
+    before = (run.path / "metrics.jsonl").stat().st_mtime_ns
+    assert run_sweep(plan) is not None
+    assert not run.path.with_suffix(".log").exists()  # no process was started for it
+    assert (run.path / "metrics.jsonl").stat().st_mtime_ns == before
+    more = plan_for(tmp_path, stages=(0,), seeds=(0, 1))
+    finish(more, 0, 1)
+    sweep = run_sweep(more)
+    assert sweep is not None
+    assert [r.seed for r in sweep[0].runs] == [0, 1]
+    with pytest.raises(MorphError, match="holds a sweep with another recipe: choose another --out"):
+        plan_for(tmp_path, stages=(0,), steps=4)
+
+
+def test_a_folder_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
+    folder(tmp_path / "text")
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "mine.txt").write_text("mine")
+    with pytest.raises(MorphError, match="exists already and is never overwritten"):
+        plan_for(tmp_path)
+    assert [p.name for p in (tmp_path / "sweep").iterdir()] == ["mine.txt"]
+
+
+def test_a_failed_run_is_named_with_its_reason(tmp_path: Path) -> None:
+    folder(tmp_path / "text")
+    plan = plan_for(tmp_path, stages=(0,))
+    run = Run.create(plan.run_path(0, 0), morph.stage(0, size="nano"), plan.recipe, plan.corpus, "cpu")
+    (run.path / "config.json").write_text("{")
+    with pytest.raises(MorphError, match=r"stage 0 with seed 0 failed: .*config\.json cannot be read"):
+        run_sweep(plan)
+
+
+def test_stopping_ends_the_workers_cleanly_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
+    folder(tmp_path / "text")
+    plan = plan_for(tmp_path, stages=(0,), steps=400)
+    stop = threading.Event()
+
+    def stop_soon(progress: Progress) -> None:
+        if progress.steps_done >= 2:
+            stop.set()
+
+    assert run_sweep(plan, on_progress=stop_soon, stop=stop) is None
+    run = Run.load(plan.run_path(0, 0))
+    latest = run.latest()
+    assert latest is not None and run.summary is None
+    assert len(run.metrics()) == int(latest.name.removeprefix("step-"))
+    assert not (plan.out / "sweep.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stages": ()}, "at least one stage and one seed"),
+        ({"seeds": (1, 1)}, "name one twice"),
+        ({"seeds": (-1,)}, "seed is -1"),
+        ({"steps": 0}, "steps is 0"),
+    ],
+)
+def test_impossible_plans_are_refused_before_any_folder(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    folder(tmp_path / "text")
+    with pytest.raises(MorphError, match=words):
+        plan_for(tmp_path, **changes)
+    assert not (tmp_path / "sweep").exists()
