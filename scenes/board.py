@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from manim import Animation, FadeIn, FadeOut, ReplacementTransform, Scene, VMobject, smooth, squish_rate_func
+from manim import Animation, ReplacementTransform, Scene, VMobject, smooth, squish_rate_func
 
+from scenes.camera import QuickCamera
 from scenes.theme import ENTER, LEAVE, MOVE, Theme
 from scenes.type import Label
 
@@ -119,13 +120,34 @@ def covered(old: Board, new: Board, change: Difference) -> set[str]:
     return again
 
 
+class Fade(Animation):
+    """A part's opacity from `start` to `end` (0 none, 1 its own). Unlike Manim's fades it copies and moves nothing."""
+
+    def __init__(self, mobject: VMobject, start: float, end: float, span: tuple[float, float]) -> None:
+        super().__init__(mobject, rate_func=squish_rate_func(smooth, *span))
+        self.start, self.end = start, end
+        self.fill, self.stroke = mobject.fill_rgbas.copy(), mobject.stroke_rgbas.copy()
+
+    def create_starting_mobject(self) -> VMobject:
+        return self.mobject
+
+    def interpolate_mobject(self, alpha: float) -> None:
+        self._show(self.start + (self.end - self.start) * self.rate_func(alpha))
+
+    def clean_up_from_scene(self, scene: Scene) -> None:
+        self._show(1)  # a part that left keeps its colours: it may stand on a still of its own
+
+    def _show(self, share: float) -> None:
+        opacity = np.array([1, 1, 1, share])
+        self.mobject.fill_rgbas, self.mobject.stroke_rgbas = self.fill * opacity, self.stroke * opacity
+
+
 def animations(old: Board, new: Board, change: Difference) -> list[Animation]:
     """What plays between two boards: old text is gone before new text comes, shapes turn into their successors."""
-    leaving, entering = squish_rate_func(smooth, *LEAVE), squish_rate_func(smooth, *ENTER)
     return [
-        *(FadeOut(old[key], rate_func=leaving) for key in change.leave + change.swap),
+        *(Fade(old[key], 1, 0, LEAVE) for key in change.leave + change.swap),
         *(ReplacementTransform(old[key], new[key]) for key in change.move),
-        *(FadeIn(new[key], rate_func=entering) for key in change.enter + change.swap),
+        *(Fade(new[key], 0, 1, ENTER) for key in change.enter + change.swap),
     ]
 
 
@@ -133,7 +155,7 @@ class Film(Scene):
     """Plays a sequence of stills. After `render`, `starts` and `ends` hold each still's first and last second."""
 
     def __init__(self, stills: Sequence[Still], theme: Theme) -> None:
-        super().__init__()
+        super().__init__(camera_class=QuickCamera)
         self.stills, self.theme = stills, theme
         self.starts: list[float] = []
         self.ends: list[float] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from manim import Circle, RoundedRectangle, VMobject
+from manim import VMobject
 
 from scenes.board import Board, Box
 from scenes.theme import Theme
@@ -22,23 +22,13 @@ Point = tuple[float, float]
 
 def panel(theme: Theme, at: Box, colour: str = "panel", radius: float = 0.12) -> VMobject:
     """A filled, unstroked rounded rectangle."""
-    left, bottom, right, top = at
-    shape = RoundedRectangle(
-        width=right - left, height=top - bottom, corner_radius=radius, stroke_width=0,
-        fill_color=theme.colour(colour), fill_opacity=1,
-    )  # fmt: skip
-    return _plain(shape.move_to([(left + right) / 2, (bottom + top) / 2, 0]))
+    return _outlined(rounded(at, radius), theme.colour(colour), None)
 
 
 def organ(theme: Theme, role: str, at: Box, lit: bool = False, radius: float = 0.1) -> VMobject:
     """An opaque box in the colour of a role."""
-    left, bottom, right, top = at
     colour = theme.colour(role)
-    shape = RoundedRectangle(
-        width=right - left, height=top - bottom, corner_radius=radius, stroke_width=2.5, stroke_color=colour,
-        fill_color=colour if lit else theme.tint(role, QUIET), fill_opacity=1,
-    )  # fmt: skip
-    return _plain(shape.move_to([(left + right) / 2, (bottom + top) / 2, 0]))
+    return _outlined(rounded(at, radius), colour if lit else theme.tint(role, QUIET), colour)
 
 
 def chip(
@@ -98,12 +88,8 @@ def tip(theme: Theme, end: Point, towards: Point, colour: str = "wire", size: fl
 def plus(theme: Theme, centre: Point, radius: float = 0.15) -> tuple[VMobject, VMobject]:
     """The addition on the stream: a disc and, on it, a cross."""
     x, y = centre
-    disc = _plain(
-        Circle(
-            radius=radius, stroke_color=theme.colour("ink"), stroke_width=2.5,
-            fill_color=theme.colour("background"), fill_opacity=1,
-        ).move_to([x, y, 0])
-    )  # fmt: skip
+    ring = rounded((x - radius, y - radius, x + radius, y + radius), radius)
+    disc = _outlined(ring, theme.colour("background"), theme.colour("ink"))
     arm, thick = radius * 0.55, 0.018
     cross = rectangles(
         theme.colour("ink"),
@@ -134,9 +120,31 @@ def polygons(
     return shape
 
 
-def _plain(shape: VMobject) -> VMobject:
-    """The same outline as a plain `VMobject`: boards compare and morph points, not classes."""
-    plain = VMobject()
-    plain.match_style(shape)
-    plain.points = shape.points
-    return plain
+def rounded(at: Box, radius: float) -> np.ndarray:
+    """Cubic Bézier points (32, 3) of a rectangle with round corners; a square of half its side in radius is a circle.
+
+    A quarter of a circle is one curve, its handles at 0.5523 of the radius (error under 0.03 %).
+    """
+    left, bottom, right, top = at
+    lower, upper = np.array([left + radius, bottom + radius]), np.array([right - radius, top - radius])
+    centres = [(upper[0], lower[1]), (upper[0], upper[1]), (lower[0], upper[1]), (lower[0], lower[1])]
+    arcs = []
+    for quarter, centre in enumerate(centres):
+        angle = (quarter - 1) * np.pi / 2
+        out = np.array([np.cos(angle), np.sin(angle)])
+        side = np.array([-out[1], out[0]])
+        arc = [out, out + 0.5523 * side, side + 0.5523 * out, side]
+        arcs.append(np.array(centre) + radius * np.array(arc))
+    curves = []
+    for arc, following in zip(arcs, [*arcs[1:], arcs[0]]):
+        start, end = arc[3], following[0]
+        curves += [arc, np.stack([start, start + (end - start) / 3, start + (end - start) * 2 / 3, end])]
+    points = np.zeros((32, 3))
+    points[:, :2] = np.concatenate(curves)
+    return points
+
+
+def _outlined(points: np.ndarray, fill: str, stroke: str | None) -> VMobject:
+    shape = VMobject(fill_color=fill, fill_opacity=1, stroke_color=stroke or fill, stroke_width=2.5 if stroke else 0)
+    shape.points = points
+    return shape

@@ -1,0 +1,82 @@
+"""From a film without pauses to one that rests on every still, with chapters and subtitles.
+
+A pause costs nothing: packets are copied with a gap between time stamps, so the picture stands until the next one. No
+frame is drawn or encoded twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+
+
+@dataclass(frozen=True)
+class Cue:
+    """One still in the film, in seconds: it is reached from `start`, stands from `settled`, and ends at `end`."""
+
+    key: str
+    subtitle: str
+    start: float
+    settled: float
+    end: float
+
+
+def timeline(
+    keys: Sequence[str], subtitles: Sequence[str], moves: Sequence[float], holds: Sequence[float]
+) -> list[Cue]:
+    """Cues one after another: still i is moved to for `moves[i]` seconds and stands for `holds[i]`."""
+    cues, now = [], 0.0
+    for key, subtitle, move, hold in zip(keys, subtitles, moves, holds, strict=True):
+        cues.append(Cue(key, subtitle, now, now + move, now + move + hold))
+        now += move + hold
+    return cues
+
+
+def with_pauses(film: Path, out: Path, starts: Sequence[float], cues: Sequence[Cue], title: str) -> None:
+    """Copy `film`, whose still i begins at `starts[i]`, to `out` with the cues' pauses and chapters.
+
+    Every still's part begins with a key frame (Manim encodes each animation by itself), so a player that seeks to a
+    chapter lands exactly on it.
+    """
+    with av.open(str(film)) as source, av.open(str(out), "w", options={"movflags": "faststart"}) as target:
+        stream = source.streams.video[0]
+        copy = target.add_stream_from_template(stream)
+        target.metadata["title"] = title
+        base = stream.time_base
+        assert base is not None
+        target.set_chapters([
+            {
+                "id": i, "start": round(cue.start * 1000), "end": round(cue.end * 1000),
+                "time_base": Fraction(1, 1000), "metadata": {"title": cue.key},
+            }
+            for i, cue in enumerate(cues)
+        ])  # fmt: skip
+        packets = [packet for packet in source.demux(stream) if packet.dts is not None]
+        frame = min(packet.duration for packet in packets if packet.duration)
+        for packet in packets:
+            assert packet.pts is not None and packet.dts is not None
+            part = sum(float(packet.pts * base) > start - 0.5 * float(frame * base) for start in starts[1:])
+            delay = round((cues[part].start - starts[part]) / float(base))
+            packet.pts, packet.dts = packet.pts + delay, packet.dts + delay
+            packet.stream = copy
+        last = max(packets, key=lambda packet: packet.pts or 0)
+        last.duration = round(cues[-1].end / float(base)) - (last.pts or 0)
+        for packet in packets:
+            target.mux(packet)
+
+
+def subtitles(cues: Sequence[Cue]) -> str:
+    """The cues as SubRip text."""
+    blocks = [
+        f"{i}\n{_clock(cue.start)} --> {_clock(cue.end - 0.001)}\n{cue.subtitle}\n" for i, cue in enumerate(cues, 1)
+    ]
+    return "\n".join(blocks)
+
+
+def _clock(seconds: float) -> str:
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d},{thousandths:03d}"
