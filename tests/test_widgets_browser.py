@@ -43,6 +43,7 @@ def open_page(browser: Any, story: Figure, tmp_path: Path) -> Iterator[Open]:
         page.on("pageerror", lambda error: seen.append(f"error: {error}"))
         page.on("request", lambda request: seen.append(request.url) if not request.url.startswith("file:") else None)
         page.clock.install(time=0)
+        page.clock.pause_at(1)  # from here on only `run_for` moves it
         path = tmp_path / "figure.html"
         path.write_text(text or Stepper(story, **options).to_html(), encoding="utf-8")
         page.goto(path.as_uri())
@@ -75,6 +76,15 @@ def test_keys_step_jump_and_wrap(open_page: Open, story: Figure) -> None:
         assert counter(page) == f"{expected:02} / 14", key
         assert page.locator(".lm-title").text_content() == story.frames[expected - 1].title
         assert page.locator(".lm-caption").text_content() == story.frames[expected - 1].caption
+
+
+def test_the_clock_stands_still_by_itself(open_page: Open) -> None:
+    page = open_page(autoplay=True)
+    before = page.evaluate("Date.now()")
+    page.wait_for_timeout(200)
+    assert page.evaluate("Date.now()") == before
+    page.clock.run_for(100)
+    assert page.evaluate("Date.now()") == before + 100
 
 
 def test_autoplay_pauses_on_input_and_resumes_after_twelve_seconds(open_page: Open) -> None:
@@ -120,6 +130,9 @@ def test_buttons_and_slider(open_page: Open) -> None:
     page.get_by_role("button", name="Start autoplay").focus()
     page.keyboard.press(" ")  # the button's own key: one toggle, not two
     assert state(page) == "playing"
+    page.get_by_role("button", name="Next frame").focus()
+    page.keyboard.press(" ")  # here too: a step, and no stop
+    assert (state(page), counter(page)) == ("paused", "11 / 14")
     page.get_by_role("button", name="Stop autoplay").click()
     assert state(page) == "stopped"
 

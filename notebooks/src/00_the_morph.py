@@ -31,6 +31,13 @@ from morph.widgets import Stepper
 QUICK = os.environ.get("MORPH_QUICK") == "1"  # a shorter training, for automatic runs
 torch.manual_seed(0)
 torch.set_num_threads(1)  # models this small lose more to handing work out than they gain
+
+
+def show_table(head: list[str], rows: list[list[str]]) -> Markdown:
+    """A table as the notebook renders it."""
+    return Markdown("\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]))
+
+
 print(f"morph {morph.__version__}, torch {torch.__version__}, {len(morph.STEPS)} steps")
 
 # %% [markdown]
@@ -57,8 +64,10 @@ Stepper("morph")
 # with step *k* applied. Every step says which organ it touches, when it was first shipped, and why.
 
 # %%
-for step in morph.STEPS:
-    print(f"{step.number:2}  {step.slug:18} {step.year}  {step.role:10} {step.before} → {step.after}")
+show_table(
+    ["", "step", "year", "before", "after"],
+    [[str(step.number), f"`{step.slug}`", str(step.year), step.before, step.after] for step in morph.STEPS],
+)
 
 # %% [markdown]
 # Since a stage is data, the change that a step makes can be read off, not only described. Try other
@@ -127,6 +136,14 @@ for stage, slug in enumerate(morph.SLUGS):
     print(f"{stage:2}  {slug:18} {c.total:9,} {c.active.all:9,} {c.kv_bytes_per_token:10,} {cache:12,.1f}")
 
 # %% [markdown]
+# Total and active part at `moe`: every expert is stored, a token pays for two. The cache shrinks at `gqa`, which
+# shares keys and values, and at `sliding-window`, which drops them. `hybrid` writes the fewest bytes per token but
+# holds a state of fixed size from the first token on, so its gain grows with the length of the text.
+#
+# Step 6 keeps the count to the digit: two matrices of 4*d* become three of 8*d*/3. That is a whole number here,
+# because the widths are multiples of 48; real models round it up to what suits the hardware.
+
+# %% [markdown]
 # ## Same skeleton, new organs
 #
 # The changes fall into six groups. The column *quality gain?* is the usual answer from published
@@ -155,13 +172,14 @@ sweep = Sweep.reference()
 def measured(slug: str) -> str:
     """What the sweep says about one step, in bits per byte."""
     found = sweep.difference(morph.SLUGS.index(slug))
-    interval = "" if found.interval is None else f" ± {found.interval:.3f}"
-    return f"`{slug}` {found.mean:+.3f}{interval}, {found.verdict}"
+    interval = "" if found.interval is None else f"\u00a0±\u00a0{found.interval:.3f}"
+    return f"`{slug}` {found.mean:+.3f}{interval}, {found.verdict}".replace(" -", " −")
 
 
-HEAD = ["Component", "2017", "Now", "Quality gain?", "Pressure", "Measured here"]
-table = [HEAD, ["---"] * len(HEAD), *([*row[:5], "<br>".join(map(measured, row[5]))] for row in ROWS)]
-Markdown("\n".join("| " + " | ".join(cells) + " |" for cells in table))
+show_table(
+    ["Component", "2017", "Now", "Quality gain?", "Pressure", "Measured here"],
+    [[*row[:5], "<br>".join(map(measured, row[5]))] for row in ROWS],
+)
 
 # %% [markdown]
 # How many of your predictions held? The count, from the same sweep:
@@ -191,8 +209,8 @@ print(f"deepest cut of the cache at 1,024 tokens: {deepest}, to {cuts[deepest]:.
 # %% [markdown]
 # ## Train one yourself
 #
-# A few dozen steps of the smallest size on the Python source of your own standard library. The recipe is
-# the same for every stage, so you may change `k` and compare.
+# A short training of the smallest size, on the Python source of your own standard library. The recipe is the
+# same for every stage, so you may change `k` and compare.
 #
 # **Predict.** It starts near 8 bits per byte. Where will it be at the end: 7, 5, or 3? And what does text
 # look like that a model of that quality writes?
@@ -256,10 +274,10 @@ print(f"largest difference between the logits: {(whole - pieces).abs().max().ite
 # and a shared one, in one family. *Three quarters of the layers see only a window* is true where the
 # ratio is 3 : 1.
 #
-# **What couples to what.** QK-norm guards a quantity that RMSNorm no longer centres; windows rely on
-# positions that are relative; a routed network needs its scale so that its branch keeps its size; a
-# shared expert changes what balancing has to balance. A step that is harmless here may not be so without
-# the step before it.
+# **What couples to what.** A norm on the branch's input does not bound the attention logits, since the
+# projections after it can still grow: QK-norm does. Windows rely on positions that are relative. A routed network
+# needs its scale, or its branch shrinks when experts are cut finer. A shared expert changes what balancing has to
+# balance. A step that is harmless here may not be so without the step before it.
 
 # %% [markdown]
 # ## Exercises
