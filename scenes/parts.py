@@ -34,21 +34,21 @@ def organ(theme: Theme, role: str, at: Box, lit: bool = False, radius: float = 0
 def chip(
     board: Board, key: str, theme: Theme, role: str, text: str, centre: Point, size: Point, lit: bool = False
 ) -> None:
-    """Put a small organ with its name on it: parts `key.box` and `key.label`."""
+    """Put a small organ with its name on it: parts `key:box` and `key:label`."""
     (x, y), (width, height) = centre, size
     at = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-    board.put(f"{key}.box", organ(theme, role, at, lit))
-    board.put(f"{key}.label", name(theme, role, text, centre, lit))
+    board.put(f"{key}:box", organ(theme, role, at, lit))
+    board.put(f"{key}:label", name(theme, role, text, centre, lit))
 
 
 def gone(board: Board, key: str, theme: Theme, text: str, centre: Point, size: Point) -> None:
     """Put the place of an organ that was taken away: a dashed outline, its name behind a minus."""
     (x, y), (width, height) = centre, size
     at = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-    board.put(f"{key}.box", panel(theme, at, "background", radius=0.1))
-    board.put(f"{key}.outline", dashes(theme.colour("ink"), at))
+    board.put(f"{key}:box", panel(theme, at, "background", radius=0.1))
+    board.put(f"{key}:outline", dashes(theme.colour("ink"), at))
     words = label("− " + text.removeprefix("+ "), "floor", theme.colour("ink"), "medium")
-    board.put(f"{key}.label", words.at(*centre, "centre"))
+    board.put(f"{key}:label", words.at(*centre, "centre"))
 
 
 def dashes(colour: str, at: Box, length: float = 0.09, gap: float = 0.07, thick: float = 0.028) -> VMobject:

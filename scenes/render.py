@@ -204,7 +204,7 @@ def _sheet(pictures: Sequence[Any]) -> Any:
     page = Image.new("RGB", (columns * width + 4 * (columns - 1), rows * height + 4 * (rows - 1)), "#808080")
     for i, picture in enumerate(pictures):
         at = (i % columns * (width + 4), i // columns * (height + 4))
-        page.paste(picture.resize((width, height), Image.Resampling.LANCZOS), at)
+        page.paste(picture.resize((width, height), Image.Resampling.HAMMING), at)
     return page
 
 

@@ -1,0 +1,82 @@
+"""The lint finds each fault when one is planted, and nothing on the figures' stills."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scene_boards import board
+from tests.tools import need
+
+need("typst"), need("manim")
+
+from scenes.board import Board  # noqa: E402
+from scenes.lint import lint  # noqa: E402
+from scenes.parts import organ, panel, wire  # noqa: E402
+from scenes.theme import Theme, theme  # noqa: E402
+from scenes.type import Label, label  # noqa: E402
+
+DARK, LIGHT = theme("dark"), theme("light")
+
+
+def _rules(look: Theme = DARK, **parts) -> set[tuple[str, tuple[str, ...]]]:
+    made = Board()
+    for key, mobject in parts.items():
+        made.put(key, mobject)
+    return {(fault.rule, fault.keys) for fault in lint(made, look)}
+
+
+def _text(x: float = 0, y: float = 0, colour: str = "ink", look: Theme = DARK) -> Label:
+    return label("some text", "floor", look.colour(colour)).at(x, y, "centre")
+
+
+def test_a_clean_board_has_no_fault() -> None:
+    at = (-1, -0.5, 1, 0.5)
+    assert _rules(box=organ(DARK, "ffn", at), text=_text(), line=wire(DARK, [(-3, -1), (3, -1)])) == set()
+
+
+def test_off_the_frame_and_in_the_margin() -> None:
+    assert _rules(text=_text(x=7)) == {("off the frame", ("text",))}
+    assert _rules(text=_text(x=-6.5)) == {("in the margin", ("text",))}
+    assert _rules(box=panel(DARK, (5, 0, 7.3, 1))) == {("off the frame", ("box",))}
+
+
+def test_text_under_the_floor() -> None:
+    small = _text()
+    small.size = 9
+    assert _rules(text=small) == {("under the floor", ("text",))}
+
+
+def test_low_contrast_counts_what_lies_under_the_text() -> None:
+    assert _rules(text=_text(colour="#3A4048")) == {("low contrast", ("text",))}
+    at = (-1, -0.5, 1, 0.5)
+    lit = organ(DARK, "norm", at, lit=True)
+    assert _rules(box=lit, text=_text(colour="ink")) == {("low contrast", ("text",))}
+    assert _rules(box=lit, text=_text(colour="background")) == set()
+    assert _rules(LIGHT, text=_text(colour="norm", look=LIGHT)) == {("low contrast", ("text",))}
+
+
+def test_two_texts_on_one_spot() -> None:
+    assert _rules(a=_text(), b=_text(x=0.3)) == {("texts overlap", ("a", "b"))}
+
+
+def test_text_across_an_edge() -> None:
+    assert _rules(box=organ(DARK, "ffn", (0, -0.5, 2, 0.5)), text=_text()) == {("text across an edge", ("text", "box"))}
+
+
+def test_a_line_through_text_unless_something_opaque_lies_between() -> None:
+    line, at = wire(DARK, [(-3, 0), (3, 0)]), (-1, -0.5, 1, 0.5)
+    assert _rules(line=line, text=_text()) == {("line through text", ("text", "line"))}
+    assert _rules(text=_text(), line=line) == {("line through text", ("text", "line"))}
+    assert _rules(line=line, box=organ(DARK, "ffn", at), text=_text()) == set()
+
+
+def test_shapes_that_half_cover_each_other() -> None:
+    a, b = organ(DARK, "ffn", (0, 0, 2, 1)), organ(DARK, "norm", (1, 0.5, 3, 2))
+    assert _rules(a=a, b=b) == {("shapes overlap", ("a", "b"))}
+    assert _rules(a=a, b=organ(DARK, "norm", (0.5, 0.2, 1.5, 0.8))) == set()
+
+
+@pytest.mark.parametrize("look", ["dark", "light"])
+@pytest.mark.parametrize("index", range(15))
+def test_figure_1_is_clean(index: int, look: str) -> None:
+    assert [str(fault) for fault in lint(board(index, look), theme(look))] == []

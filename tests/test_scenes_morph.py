@@ -1,0 +1,228 @@
+"""Figure 1 drawn: what each transition changes, its digest and its stills."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morph.steps import STEPS, Step
+from morph.story.block import touched
+from tests.scene_boards import GOLDEN, board, fresh_board, story
+from tests.tools import need
+
+need("typst"), need("manim")
+
+from manim import VMobject, tempconfig  # noqa: E402
+from PIL import Image  # noqa: E402
+
+from scenes.board import Board, Film, Still, box, covered, difference  # noqa: E402
+from scenes.camera import QuickCamera  # noqa: E402
+from scenes.theme import theme  # noqa: E402
+from scenes.type import Label  # noqa: E402
+
+CHROME = ("title", "origin", "caption", "config")
+WRITE = os.environ.get("MORPH_GOLDEN") == "write"
+
+
+def _thing(key: str) -> str:
+    return key.removeprefix("gone:").split(":")[0]
+
+
+def _only_the_light_goes_out(old: VMobject, new: VMobject) -> bool:
+    """Whether two parts differ in colour alone."""
+    text = getattr(old, "text", None) == getattr(new, "text", None)
+    return text and old.points.shape == new.points.shape and np.allclose(old.points, new.points)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
+def test_a_transition_changes_only_the_keys_of_its_step(step: Step) -> None:
+    k = step.number
+    old, new = fresh_board(k - 1), fresh_board(k)
+    drawn = dict(new)
+    change = difference(old, new)
+    diagram = {key for key in change.changed if not key.startswith((*CHROME, "ledger"))}
+    own = touched(step.paths)
+    lit_before = set(story().frames[k - 2].facts["changed"]) if k > 1 else set()
+    shown = set()
+    for key in diagram:
+        if _thing(key) in own:
+            shown.add(_thing(key))
+        elif key in old and key in new:
+            assert _thing(key) in lit_before, f"{key} changes, but step {k} does not touch it"
+            assert _only_the_light_goes_out(old[key], drawn[key]), key
+        else:
+            assert key in old and key.startswith("gone:"), f"{key} comes or goes, but step {k} does not touch it"
+    assert shown == set(story().frames[k - 1].facts["changed"])
+
+
+@pytest.mark.parametrize("k", range(1, 15))
+def test_ledger_numbers_change_where_the_value_did(k: int) -> None:
+    old, new = fresh_board(k - 1), fresh_board(k)
+    change = difference(old, new)
+    for row in story().frames[k - 1].facts["ledger"]:
+        key = f"ledger.{row['key']}"
+        assert f"{key}:label" in change.keep
+        assert (f"{key}:value" in change.swap) == (old[f"{key}:value"].text != row["value"])
+        assert f"{key}:now" in change.move  # the history's bar for this stage
+
+
+def test_what_two_stills_share_is_one_object() -> None:
+    old, new = fresh_board(4), fresh_board(5)
+    change = difference(old, new)
+    assert len(change.keep) > 40
+    for key in ("stream", "block", "attention:box", "attention:queries", "feed_forward.in", "source:1"):
+        assert new[key] is old[key], key
+    assert new["feed_forward:activation.curve"] is not old["feed_forward:activation.curve"]
+
+
+def test_what_lies_over_a_moving_part_is_drawn_again() -> None:
+    old, new = fresh_board(0), fresh_board(1)
+    change = difference(old, new)
+    again = covered(old, new, change)
+    assert "attention.norm:box" in change.move
+    assert "attention.add" not in change.changed and "stream" not in again
+    assert all(key in change.keep for key in again)
+
+
+def test_the_norms_leave_the_stream() -> None:
+    """Their centres move from the stream's x to the branch; nothing else stands on the stream but the additions."""
+    before, after = board(0), board(1)
+    x = float(before["stream"].points[0, 0])
+    for key in ("attention.norm:box", "feed_forward.norm:box"):
+        assert (box(before[key])[0] + box(before[key])[2]) / 2 == pytest.approx(x)
+        assert box(after[key])[0] > x + 0.3
+    assert "final_norm:box" in after and "final_norm:box" not in before
+
+
+def test_areas_of_the_matrices_are_their_parameters() -> None:
+    def area(index: int) -> float:
+        parts = (board(index).get(f"feed_forward:{part}") for part in ("first", "value", "last"))
+        return sum((b[2] - b[0]) * (b[3] - b[1]) for m in parts if m is not None for b in [box(m)])
+
+    assert area(6) == pytest.approx(area(5), rel=1e-6)
+
+
+def test_history_bars_are_to_scale() -> None:
+    """The bar of a stage is as high as its number on the scale of all stages."""
+    totals = story().frames[-1].arrays["parameters_total"].values
+    heights = []
+    for k in (6, 10, 14):
+        low, high = box(board(k)["ledger.parameters:now"])[1::2]
+        heights.append(high - low)
+    np.testing.assert_allclose(np.array(heights) / heights[-1], totals[[6, 10, 14]] / totals[14], rtol=1e-3)
+
+
+def test_masks_show_the_window_they_have() -> None:
+    """A local layer's rows are a window's share of the side wide, but where the text is shorter."""
+    full, local = board(9)["attention.mask:layer4"], board(9)["attention.mask:layer1"]
+    side = box(full)[2] - box(full)[0]
+    rows = local.points.reshape(8, -1, 3)
+    widths = rows[:, :, 0].max(axis=1) - rows[:, :, 0].min(axis=1)
+    np.testing.assert_allclose(widths / side, [1 / 8] + [2 / 8] * 7, atol=1e-6)
+
+
+def test_experts_are_as_many_as_there_are() -> None:
+    for k, experts, chosen in ((10, 8, 2), (11, 32, 8), (12, 32, 7)):
+        made = board(k)
+        pieces = {part: len(made[f"feed_forward:{part}"].get_subpaths()) for part in ("experts", "chosen")}
+        assert pieces == {"experts": experts - chosen, "chosen": chosen}
+
+
+# ---- goldens ----
+
+
+def _digest(made: Board) -> dict[str, Any]:
+    """Keys, texts, colours and boxes rounded to 0.05: what a still says, the same on every machine."""
+
+    def of(mobject: VMobject) -> list[Any]:
+        at = [round(round(v / 0.05) * 0.05, 2) for v in box(mobject)]
+        fill = mobject.get_fill_color().to_hex() if mobject.get_fill_opacity() else "none"
+        stroke = mobject.get_stroke_color().to_hex() if mobject.stroke_width else "none"
+        return [mobject.text if isinstance(mobject, Label) else type(mobject).__name__, fill, stroke, *at]
+
+    return {key: of(mobject) for key, mobject in made.items()}
+
+
+def _story_of(look: str) -> list[dict[str, Any]]:
+    """The opening's digest, then what each frame changes in it (None: gone)."""
+    digests = [_digest(board(k, look)) for k in range(15)]
+    told: list[dict[str, Any]] = [digests[0]]
+    for old, new in pairwise(digests):
+        gone = {key: None for key in old if key not in new}
+        told.append({key: value for key, value in new.items() if old.get(key) != value} | gone)
+    return told
+
+
+def _close(a: Any, b: Any) -> bool:
+    """Alike, with room for one rounding step in a box."""
+    if a is None or b is None:
+        return a is b
+    return a[:3] == b[:3] and np.allclose(a[3:], b[3:], atol=0.051)
+
+
+@pytest.mark.parametrize("look", ["dark", "light"])
+def test_digest(look: str) -> None:
+    path, told = GOLDEN / f"morph-{look}.json", _story_of(look)
+    if WRITE:
+        lines = [
+            "{\n"
+            + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in part.items())
+            + "\n}"
+            for part in told
+        ]
+        path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+    golden = json.loads(path.read_text(encoding="utf-8"))
+    assert len(golden) == len(told)
+    for k, (old, new) in enumerate(zip(golden, told)):
+        assert list(new) == list(old), f"frame {k}: other keys (MORPH_GOLDEN=write records them after a look)"
+        wrong = {key: (old[key], new[key]) for key in new if not _close(old[key], new[key])}
+        assert not wrong, f"frame {k}"
+
+
+@pytest.mark.parametrize(("index", "look"), [(1, "dark"), (7, "light"), (14, "dark")])
+def test_stills_look_as_they_did(index: int, look: str) -> None:
+    """Small stills against recorded ones, with room for another Cairo's anti-aliasing."""
+    path = GOLDEN / f"morph-{look}-{index:02d}.png"
+    with tempconfig({"pixel_width": 427, "pixel_height": 240}):
+        camera = QuickCamera(background_color=theme(look).colour("background"))
+        camera.capture_mobjects(list(board(index, look).values()))
+        picture = Image.fromarray(camera.pixel_array).convert("RGB")
+    if WRITE:
+        picture.save(path)
+    off = np.abs(np.asarray(picture, dtype=int) - np.asarray(Image.open(path).convert("RGB"), dtype=int))
+    assert off.mean() < 2
+    assert np.percentile(off, 99) < 40
+
+
+def test_the_quick_camera_draws_what_manims_draws() -> None:
+    from manim import Camera
+
+    with tempconfig({"pixel_width": 427, "pixel_height": 240}):
+        cameras = [kind(background_color=theme("dark").colour("background")) for kind in (Camera, QuickCamera)]
+        pictures = []
+        for camera in (cameras[0], cameras[1], cameras[1]):  # the second time from remembered outlines
+            camera.reset()
+            camera.capture_mobjects(list(board(12).values()))
+            pictures.append(camera.pixel_array.copy())
+    assert np.array_equal(pictures[0], pictures[1])
+    assert np.array_equal(pictures[0], pictures[2])
+
+
+def test_all_transitions_play() -> None:
+    """A dry run: every animation begins, moves and ends, and the last picture is the last board."""
+    stills = [Still(str(k), fresh_board(k), 1.0, "words") for k in range(15)]
+    settings = {"dry_run": True, "progress_bar": "none", "disable_caching": True, "frame_rate": 2, "verbosity": "ERROR"}
+    with tempconfig({**settings, "pixel_width": 64, "pixel_height": 36}):
+        film = Film(stills, theme("dark"))
+        film.render()
+    assert len(film.starts) == 15
+    assert film.starts == sorted(film.starts) and film.starts[0] == 0
+    shown = [m for m in film.mobjects if len(m.points)]  # Manim's wait leaves an empty one
+    assert [m.points.shape for m in shown] == [m.points.shape for m in stills[-1].board.values()]
+    for key, mobject in stills[-1].board.items():
+        assert mobject.get_fill_opacity() + mobject.get_stroke_opacity() > 0, f"{key} was left faded"
