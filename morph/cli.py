@@ -201,6 +201,7 @@ def train(
     checkpoint_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads [default: torch's own].")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
 ) -> int:
     """Train a stage and keep the run; Ctrl-C ends it so that --resume can continue."""
     from morph.train.session import train_here
@@ -220,7 +221,7 @@ def train(
         resume=resume,
         changes=changes,
     )
-    return train_here(request, threads=threads, quiet=quiet)
+    return train_here(request, threads=threads, quiet=quiet, attached=attached)
 
 
 @app.command()

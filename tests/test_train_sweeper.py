@@ -1,6 +1,10 @@
 """A sweep of real processes: same text and recipe for all, nothing done twice, a failure named."""
 
+import os
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +12,7 @@ import pytest
 
 import morph
 from morph.errors import MorphError
+from morph.train.files import lock
 from morph.train.loop import train
 from morph.train.runs import Run
 from morph.train.sweep import StageResult, Sweep
@@ -120,3 +125,29 @@ def test_impossible_plans_are_refused_before_any_folder(tmp_path: Path, changes:
     with pytest.raises(MorphError, match=words):
         plan_for(tmp_path, **changes)
     assert not (tmp_path / "sweep").exists()
+
+
+def test_a_killed_sweep_leaves_no_worker_behind(tmp_path: Path) -> None:
+    """Its worker notices, ends with a checkpoint and lets go of the run."""
+    folder(tmp_path / "text")
+    options = ["--stages", "0", "--seeds", "0", "--size", "nano", "--steps", "4000", "--data", "text"]
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "morph.cli", "sweep", *options, "--out", "sweep"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    path = tmp_path / "sweep" / "runs" / "00-2017-seed0"
+    while not (path / "metrics.jsonl").exists():
+        assert sweep.poll() is None
+        time.sleep(0.05)
+    sweep.kill()
+    sweep.wait()
+    run = Run.load(path)
+    for _ in range(600):
+        try:
+            with lock(path / ".lock"):
+                break
+        except MorphError:
+            time.sleep(0.05)
+    latest = run.latest()
+    assert latest is not None and run.summary is None
+    assert len(run.metrics()) == int(latest.name.removeprefix("step-"))

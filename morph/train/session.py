@@ -1,6 +1,7 @@
 """Training at a terminal: progress on the screen, Ctrl-C as a clean end, and what to do next."""
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -19,18 +20,20 @@ INTERRUPTED = 130
 
 @contextlib.contextmanager
 def stop_on_interrupt() -> Iterator[threading.Event]:
-    """The first Ctrl-C sets the event; a second one interrupts at once."""
+    """Ctrl-C, or a request to terminate, sets the event; a second one interrupts at once."""
     stop = threading.Event()
 
     def handle(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
         stop.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGINT, handle)
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def progress_bar(unit: str, quiet: bool) -> Any:
@@ -44,14 +47,18 @@ def progress_bar(unit: str, quiet: bool) -> Any:
     return Progress(*columns, console=Console(stderr=True), disable=silent, transient=True)
 
 
-def train_here(request: Request, *, threads: int | None = None, quiet: bool = False) -> int:
-    """Train or resume as asked; returns the exit code (130 after Ctrl-C)."""
+def train_here(request: Request, *, threads: int | None = None, quiet: bool = False, attached: bool = False) -> int:
+    """Train or resume as asked; returns the exit code (130 after Ctrl-C).
+
+    When `attached`, training also stops, resumable, when the process that started it is gone.
+    """
     import torch
 
     if threads is not None:
         if threads < 1:
             raise MorphError(f"threads is {threads}: give at least 1")
         torch.set_num_threads(threads)
+    parent = os.getppid()
     with stop_on_interrupt() as stop:
         run, corpus = start(request)
         from morph.train.loop import StepReport, train
@@ -63,6 +70,8 @@ def train_here(request: Request, *, threads: int | None = None, quiet: bool = Fa
             task = bar.add_task("", total=run.recipe.steps, note="")
 
             def on_step(report: StepReport) -> None:
+                if attached and os.getppid() != parent:
+                    stop.set()
                 note = f"{report.bits_per_byte:.3f} bits/byte  {report.tokens_per_second:,.0f} tokens/s "
                 bar.update(task, completed=report.step, note=note)
                 if report.validation_bits_per_byte is not None and not quiet:

@@ -174,7 +174,8 @@ def _train_all(plan: Plan, workers: int, stop: threading.Event) -> Iterator[Prog
 
 def _start(plan: Plan, stage: int, seed: int) -> _Worker:
     path = plan.run_path(stage, seed)
-    command = [sys.executable, "-m", "morph.cli", "train", "--out", str(path), "--threads", "1", "--quiet"]
+    command = [sys.executable, "-m", "morph.cli", "train", "--out", str(path)]
+    command += ["--threads", "1", "--quiet", "--attached"]
     if path.exists():
         command += ["--resume"]
     else:
