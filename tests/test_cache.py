@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,7 +23,7 @@ def read_in_chunks(model: Decoder, ids: Tensor, cuts: list[int], lengths: Tensor
     """Logits of `ids` (B, S) read in the chunks that `cuts` (ascending) separate."""
     cache = model.new_cache(len(ids))
     logits, edges = [], [0, *cuts, ids.shape[1]]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         inside = None
         if lengths is not None:
             inside = (lengths - (ids.shape[1] - end)).clamp(0, end - start)  # a row's tokens are its last ones
@@ -49,7 +51,9 @@ def test_prefill_and_decoding_equal_the_full_pass(stage: int, dtype: torch.dtype
 def test_any_chunking_of_a_padded_batch_equals_its_rows_alone(stage: int, data: st.DataObject) -> None:
     model = stage_model(stage, dtype=torch.float64)
     cuts = sorted(data.draw(st.sets(st.integers(1, LENGTH - 1), max_size=8), label="cuts"))
-    lengths = torch.tensor([LENGTH, *data.draw(st.lists(st.integers(1, LENGTH), min_size=2, max_size=2), label="lengths")])
+    lengths = torch.tensor(
+        [LENGTH, *data.draw(st.lists(st.integers(1, LENGTH), min_size=2, max_size=2), label="lengths")]
+    )
     ids = random_ids(model, 3, LENGTH, seed=data.draw(st.integers(0, 5), label="seed"))
     together = read_in_chunks(model, ids, cuts, lengths)
     at_once = model(ids, lengths=lengths)
@@ -138,7 +142,9 @@ def test_an_evicted_token_is_out_of_sight() -> None:
     untouched = model(ids, cache=None)[:, -1]
     held.evict(torch.arange(4))
     assert relative_error(model(ids[:, 29:], cache=held)[:, -1], untouched) > 1e-4
-    kinds = [layer.columns[0].item() for layer in held.layers if isinstance(layer, KVCache) and layer.columns is not None]
+    kinds = [
+        layer.columns[0].item() for layer in held.layers if isinstance(layer, KVCache) and layer.columns is not None
+    ]
     assert kinds == [14, 14, 14, 4]
 
 

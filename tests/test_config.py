@@ -42,7 +42,9 @@ def test_files_give_back_the_config(slug: str) -> None:
     experts=st.integers(1, 6),
     top_k=st.integers(1, 6),
 )
-def test_a_config_is_whole_or_refused(heads: int, kv: int, dim: int, position: object, experts: int, top_k: int) -> None:
+def test_a_config_is_whole_or_refused(
+    heads: int, kv: int, dim: int, position: object, experts: int, top_k: int
+) -> None:
     possible = heads % kv == 0 and top_k <= experts and not (isinstance(position, Rope) and dim % 2)
     try:
         config = replace(

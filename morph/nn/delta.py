@@ -130,7 +130,7 @@ class GatedDeltaNet(Organ):
         self.log_A = nn.Parameter(torch.empty(spec.n_value_heads))
         self.dt_bias = nn.Parameter(torch.empty(spec.n_value_heads))
         self.out_norm = RMSNorm(spec.value_head_dim, model.norm.eps)
-        # The normed and gated heads have RMS 0.6, an average over a window 0.35: drawn smaller, the branch starts alike.
+        # Normed and gated heads have RMS 0.6, an average over a window 0.35: drawn smaller, the branch starts alike.
         self.o_proj = Linear(values, D, bias=False, gain=0.6)
 
     def init_weights(self, generator: torch.Generator) -> None:

@@ -56,7 +56,7 @@ class Router(Organ):
         weights = weights / weights.sum(dim=-1, keepdim=True) * self.routed_scale
         self.record(logits=logits, probabilities=probabilities, chosen=chosen, weights=weights)
         if self.training:
-            load = torch.bincount(chosen.flatten(), minlength=probabilities.shape[-1])
+            load = _tally(chosen, probabilities.shape[-1])
             self.load += load
             if isinstance(self.balance, config.AuxiliaryLoss):
                 share = load / load.sum()
@@ -105,15 +105,12 @@ class Experts(Organ):
         """The same, with the tokens sorted by expert and one grouped matrix product for each of the three maps."""
         k = chosen.shape[1]
         order = chosen.flatten().argsort(stable=True)
-        counts = torch.bincount(chosen.flatten(), minlength=len(self.gate))
-        ends = counts.cumsum(0).to(torch.int32)
+        ends = _tally(chosen, len(self.gate)).cumsum(0).to(torch.int32)
 
         def each(rows: Tensor, matrices: Tensor) -> Tensor:
             return F.grouped_mm(rows, matrices.to(rows.dtype).transpose(-1, -2), offs=ends)
 
-        rows = x[order // k]
-        if torch.is_autocast_enabled(x.device.type):
-            rows = rows.to(torch.get_autocast_dtype(x.device.type))
+        rows = x[order // k].to(_compute_dtype(x))
         hidden = self.activation(each(rows, self.gate)) * each(rows, self.up)
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
@@ -121,19 +118,41 @@ class Experts(Organ):
         return (parts * weights[..., None]).sum(dim=1).to(x.dtype)
 
     def can_group(self, x: Tokens) -> bool:
-        """Whether grouped products take these widths (16-byte rows), this precision and this compiler."""
-        autocast = torch.is_autocast_enabled(x.device.type)
-        dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+        """Whether grouped products take these widths (rows of whole 16 bytes) in this precision."""
+        dtype = _compute_dtype(x)
         aligned = all(n * dtype.itemsize % 16 == 0 for n in self.gate.shape[1:])
-        if torch.compiler.is_compiling() and dtype != torch.bfloat16:
-            return False  # torch 2.13 compiles grouped products in bf16 only
         return aligned and len(x) > 0 and dtype in (torch.float32, torch.bfloat16)
 
-    def forward(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
-        """Each token's weighted sum over its experts."""
+    def eager(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
+        """Each token's weighted sum over its experts, by the faster of the two forms."""
         if use_plain() or not self.can_group(x):
             return self.plain(x, weights, chosen)
         return self.grouped(x, weights, chosen)
+
+    @torch.compiler.disable
+    def outside_the_graph(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
+        """The same, never compiled."""
+        return self.eager(x, weights, chosen)
+
+    def forward(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
+        """The same, kept out of a compiled graph where torch (2.13) cannot compile grouped products: all but bf16."""
+        if torch.compiler.is_compiling() and not (self.can_group(x) and _compute_dtype(x) == torch.bfloat16):
+            return self.outside_the_graph(x, weights, chosen)
+        return self.eager(x, weights, chosen)
+
+
+def _compute_dtype(x: Tensor) -> torch.dtype:
+    """What matrix products of `x` run in, autocast considered."""
+    autocast = torch.is_autocast_enabled(x.device.type)
+    return torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+
+
+def _tally(chosen: Int[Tensor, "T k"], n_experts: int) -> Int[Tensor, "E"]:
+    """How often each expert was chosen; unlike `bincount` of a shape that a compiler knows."""
+    choices = chosen.flatten()
+    return torch.zeros(n_experts, dtype=torch.long, device=chosen.device).scatter_add(
+        0, choices, torch.ones_like(choices)
+    )
 
 
 class MixtureOfExperts(Organ):

@@ -58,6 +58,7 @@ class RMSNorm(Organ):
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """The same through the fused kernel."""
         self.record(input=x)
+        x = x.to(torch.promote_types(x.dtype, self.weight.dtype))  # bf16 under autocast
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 

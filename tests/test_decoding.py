@@ -1,0 +1,74 @@
+"""Sampling."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import morph
+from morph.decoding import next_token_probabilities
+from morph.errors import MorphError
+from tests.models import random_ids, stage_model
+
+
+@pytest.mark.parametrize("stage", [0, 9, 14])
+def test_greedy_decoding_takes_the_best_token_of_the_full_pass(stage: int) -> None:
+    model = stage_model(stage, dtype=torch.float64)
+    prompt = random_ids(model, 2, 20)
+    written = morph.generate(model, prompt, 12, temperature=0)
+    assert torch.equal(written[:, :20], prompt) and written.shape == (2, 32)
+    with torch.no_grad():
+        best = model(written[:, :-1]).argmax(-1)[:, 19:]
+    assert torch.equal(written[:, 20:], best)
+
+
+def test_padded_prompts_continue_as_they_would_alone() -> None:
+    model = stage_model(14, dtype=torch.float64)
+    prompts = random_ids(model, 2, 20)
+    together = morph.generate(model, prompts, 8, lengths=torch.tensor([20, 11]), temperature=0)
+    alone = morph.generate(model, prompts[1:, 9:], 8, temperature=0)
+    assert torch.equal(together[1, 20:], alone[0, 11:])
+
+
+def test_a_seed_repeats_a_sample() -> None:
+    model = stage_model(7)
+    prompt = random_ids(model, 1, 5)
+    a, b, c = (morph.generate(model, prompt, 20, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+    assert torch.equal(a, b) and not torch.equal(a, c)
+    assert torch.equal(morph.generate(model, prompt, 9), morph.generate(model, prompt, 9))
+
+
+def test_the_distribution_sampled_from() -> None:
+    logits = torch.log(torch.tensor([[0.5, 0.1, 0.3, 0.1]]))
+    assert torch.allclose(next_token_probabilities(logits, 1.0, None, None), logits.exp())
+    assert next_token_probabilities(logits, 0.0, None, None).tolist() == [[1, 0, 0, 0]]
+    assert torch.allclose(next_token_probabilities(logits, 1.0, 2, None), torch.tensor([[0.625, 0, 0.375, 0]]))
+    assert torch.allclose(next_token_probabilities(logits, 1.0, None, 0.79), torch.tensor([[0.625, 0, 0.375, 0]]))
+    assert torch.allclose(next_token_probabilities(logits, 1.0, None, 0.81)[0, 1], torch.tensor(1 / 9))
+    squared = torch.tensor([[0.25, 0.01, 0.09, 0.01]]) / 0.36
+    assert torch.allclose(next_token_probabilities(logits, 0.5, None, None), squared)
+    assert next_token_probabilities(logits, 1.0, 99, 1.0).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("kw", "words"),
+    [
+        ({"temperature": -0.1}, "temperature = -0.1"),
+        ({"top_k": 0}, "top_k = 0"),
+        ({"top_p": 0.0}, "top_p = 0.0"),
+        ({"top_p": 1.5}, "top_p = 1.5"),
+        ({"max_new_tokens": 0}, "max_new_tokens = 0"),
+    ],
+)
+def test_impossible_requests_are_refused(kw: dict[str, float], words: str) -> None:
+    model = stage_model(0)
+    with pytest.raises(MorphError, match=words):
+        morph.generate(model, random_ids(model, 1, 3), **({"max_new_tokens": 3} | kw))  # type: ignore[arg-type]
+
+
+def test_generation_leaves_the_mode_as_it_was() -> None:
+    model = stage_model(13).train()
+    morph.generate(model, random_ids(model, 1, 3), 3)
+    assert model.training
+    loads = model.end_step()
+    assert loads is not None and float(loads.sum()) == 0, "decoding is not training load"

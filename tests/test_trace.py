@@ -1,0 +1,87 @@
+"""Watching a pass: names, shapes, copies, and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import morph
+from morph.errors import MorphError
+from morph.measure.trace import SHAPES, Trace, describe
+from morph.nn.organ import Organ
+from tests.models import STAGES, random_ids, relative_error, stage_model
+
+LETTERS = {"B": 2, "S": 20, "N": 20, "D": 48, "Dh": 12, "Dk": 12, "Dv": 12, "V": 256, "T": 40}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@torch.no_grad()
+def test_every_recorded_tensor_is_documented_and_has_its_shape(stage: int) -> None:
+    model = stage_model(stage)
+    with morph.trace(model) as seen:
+        model(random_ids(model, 2, 20))
+    moe = model.config.feed_forward
+    for name, tensor in seen.items():
+        shape, about = describe(name)
+        assert about and tensor.ndim == len(shape.split()), name
+        for letter, size in zip(shape.split(), tensor.shape, strict=True):
+            if letter == "H":
+                assert size == 4, name
+            elif letter == "K":
+                assert size in (model.config.attention.n_kv_heads, 4), name
+            elif letter == "E":
+                assert size == moe.n_experts  # type: ignore[union-attr]
+            elif letter == "k":
+                assert size == moe.top_k  # type: ignore[union-attr]
+            elif letter != "F":
+                assert size == LETTERS[letter], name
+
+
+@torch.no_grad()
+def test_all_documented_names_occur_in_some_stage() -> None:
+    seen_patterns = set()
+    for stage in STAGES:
+        model = stage_model(stage)
+        with morph.trace(model) as seen:
+            model(random_ids(model, 1, 8))
+        seen_patterns |= {describe(name)[1] for name in seen}
+    assert seen_patterns == {about for _, about in SHAPES.values()}
+
+
+@pytest.mark.parametrize("stage", [1, 8, 14])
+@torch.no_grad()
+def test_the_stream_is_the_sum_of_its_deltas(stage: int) -> None:
+    model = stage_model(stage, dtype=torch.float64)
+    with morph.trace(model) as seen:
+        model(random_ids(model, 2, 20))
+    total = seen["stream"] + sum(
+        seen[f"blocks.{i}.{half}_delta"] for i in range(4) for half in ("attention", "feed_forward")
+    )
+    assert relative_error(total, seen["blocks.3.stream"]) < 1e-12
+
+
+def test_a_trace_closes_is_detached_and_survives_a_file(tmp_path: Path) -> None:
+    model = stage_model(8)
+    ids = random_ids(model, 1, 9)
+    with pytest.raises(RuntimeError, match="stop"), morph.trace(model) as seen:
+        model(ids)
+        raise RuntimeError("stop")
+    assert all(m.recorder is None for m in model.modules() if isinstance(m, Organ))
+    count, stream = len(seen), seen["stream"].clone()
+    model(random_ids(model, 1, 9, seed=4))
+    assert len(seen) == count and torch.equal(seen["stream"], stream)
+    assert not seen["logits"].requires_grad
+    seen.save(tmp_path / "trace.safetensors")
+    again = Trace.load(tmp_path / "trace.safetensors")
+    assert again.keys() == seen.keys()
+    assert all(torch.equal(again[name], seen[name]) for name in seen)
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    model = stage_model(0)
+    with morph.trace(model) as seen:
+        model(random_ids(model, 1, 4))
+    with pytest.raises(MorphError, match=r"did you mean 'blocks\.0\.attention\.weights'"):
+        seen["blocks.0.attention.weight"]
