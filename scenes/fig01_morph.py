@@ -155,7 +155,7 @@ class Diagram:
         theme, put = self.theme, self.board.put
         data = self.organs["attention"]["data"]
         queries, pairs = data["query"], data["key_value"]
-        pitch = min(0.42, 1.8 / queries)
+        pitch = min(0.42, 1.35 / max(queries - 1, 1))
         side = 0.68 * pitch
         xs = [INNER_LEFT + 0.75 + pitch * i for i in range(queries)]
         group = queries // pairs

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from tests.scene_boards import board
+from morph.story import figure
+from tests.scene_boards import board, sweep
 from tests.tools import need
 
 need("typst"), need("manim")
 
 from scenes.board import Board  # noqa: E402
+from scenes.fig01_morph import board as draw  # noqa: E402
 from scenes.lint import lint  # noqa: E402
 from scenes.parts import organ, panel, wire  # noqa: E402
 from scenes.theme import Theme, theme  # noqa: E402
@@ -80,3 +84,15 @@ def test_shapes_that_half_cover_each_other() -> None:
 @pytest.mark.parametrize("index", range(15))
 def test_figure_1_is_clean(index: int, look: str) -> None:
     assert [str(fault) for fault in lint(board(index, look), theme(look))] == []
+
+
+@pytest.mark.parametrize("index", [0, 7, 10, 12, 14])
+def test_figure_1_has_room_for_a_larger_model(index: int) -> None:
+    """Size small, with costs hundreds of times the tiny ones and a long context."""
+    costs = ("parameters_total", "parameters_active", "kv_bytes_per_token", "cache_bytes", "flops_per_token")
+    stages = tuple(
+        dataclasses.replace(r, cache_context=131_072, **{name: 260 * getattr(r, name) for name in costs})
+        for r in sweep().stages
+    )
+    large = dataclasses.replace(sweep(), size="small", steps=20_000, stages=stages)
+    assert [str(f) for f in lint(draw(figure("morph", sweep=large), index, DARK), DARK)] == []

@@ -126,7 +126,9 @@ def _ledger(sweep: Sweep, k: int) -> list[dict[str, Any]]:
             "raw": value, "changed": value != old,
         }  # fmt: skip
 
-    active = f"{now.parameters_active:,} active" if now.parameters_active != now.parameters_total else ""
+    few = now.parameters_active < 10_000_000
+    shown = f"{now.parameters_active:,}" if few else f"{now.parameters_active / 1e6:,.1f} M"
+    active = f"{shown} active" if now.parameters_active != now.parameters_total else ""
     gap = sweep.difference(k)
     verdict = gap.verdict if gap else ""
     deviation = now.deviation
