@@ -64,10 +64,8 @@ Stepper("morph")
 # with step *k* applied. Every step says which organ it touches, when it was first shipped, and why.
 
 # %%
-show_table(
-    ["", "step", "year", "before", "after"],
-    [[str(step.number), f"`{step.slug}`", str(step.year), step.before, step.after] for step in morph.STEPS],
-)
+rows = [[str(s.number), f"`{s.slug}`", str(s.year), s.before, s.after] for s in morph.STEPS]
+show_table(["", "step", "year", "before", "after"], rows)
 
 # %% [markdown]
 # Since a stage is data, the change that a step makes can be read off, not only described. Try other
@@ -146,10 +144,10 @@ for stage, slug in enumerate(morph.SLUGS):
 # %% [markdown]
 # ## Same skeleton, new organs
 #
-# The changes fall into six groups. The column *quality gain?* is the usual answer from published
-# ablations of large models; *measured here* is what our own fifteen stages say, step by step: the change
-# in validation bits per byte (negative is better), with the half-width of its 95 % interval over the
-# seeds. A change smaller than its interval is **within the spread**: these runs cannot tell it from zero.
+# The changes fall into six groups. The column *quality gain?* is the usual answer from published ablations of
+# large models; *measured here* is what our own fifteen stages say, step by step: the change in validation bits
+# per byte (negative is better), with the half-width of its 95 % interval over the seeds. In **bold** is what lies
+# outside that interval. The rest is *within the spread*: these runs cannot tell it from zero.
 
 # %%
 ROWS = [
@@ -170,10 +168,11 @@ sweep = Sweep.reference()
 
 
 def measured(slug: str) -> str:
-    """What the sweep says about one step, in bits per byte."""
+    """What the sweep says about one step, in bits per byte; bold when it is outside the spread."""
     found = sweep.difference(morph.SLUGS.index(slug))
     interval = "" if found.interval is None else f"\u00a0±\u00a0{found.interval:.3f}"
-    return f"`{slug}` {found.mean:+.3f}{interval}, {found.verdict}".replace(" -", " −")
+    change = f"{found.mean:+.3f}{interval}".replace("-", "−")
+    return f"`{slug}` **{change}**" if found.verdict in ("lower", "higher") else f"`{slug}` {change}"
 
 
 show_table(
