@@ -32,8 +32,8 @@ def take_tour(out: Path, workers: int = 2) -> int:
     print(f"\nThe tour took {(time.monotonic() - started) / 60:.1f} minutes. What it left:\n")
     for label, path in (("table", "table.md"), ("plot", "plot.png"), ("runs", "runs")):
         print(f"  {label:<9} {out / path}")
-    for file in rendered:
-        print(f"  {file.suffix[1:]:<9} {file}")
+    for label, file in rendered.items():
+        print(f"  {label:<9} {file}")
     print(f"  {'notebook':<9} notebooks/00_the_morph.ipynb")
     print(
         "\nNext:\n"
@@ -46,8 +46,8 @@ def take_tour(out: Path, workers: int = 2) -> int:
     return 0
 
 
-def _render(figure: Path, sweep: Path) -> list[Path]:
-    """Figure 1 from this tour's runs: its video and subtitles; a line instead when rendering fails."""
+def _render(figure: Path, sweep: Path) -> dict[str, Path]:
+    """Figure 1 from this tour's runs: where its video and stills are; a line instead when rendering fails."""
     from morph.cli import render_figure
 
     done = figure / ".done"
@@ -55,10 +55,9 @@ def _render(figure: Path, sweep: Path) -> list[Path]:
         print("\nRendering Figure 1 from these runs ...", flush=True)
         shutil.rmtree(figure, ignore_errors=True)
         try:
-            written = render_figure(FIGURE, figure, quality="480p", theme="dark", sweep=sweep)
+            render_figure(FIGURE, figure, quality="480p", theme="dark", sweep=sweep)
         except MorphError as error:
             print(f"morph: {error}\nThe rest of the tour is complete; run it again to add the figure.")
-            return []
-        done.write_text("\n".join(str(path.relative_to(figure)) for path in written))
-    paths = [figure / line for line in done.read_text().splitlines()]
-    return [path for path in paths if path.suffix in (".mp4", ".srt")]
+            return {}
+        done.touch()
+    return {"video": figure / f"{FIGURE}.mp4", "stills": figure}
