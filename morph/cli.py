@@ -1,6 +1,5 @@
 """The command line: `morph COMMAND`. A command imports what it needs when it runs, so help comes at once."""
 
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -278,21 +277,10 @@ def render(
     sweep: Annotated[Path | None, typer.Option(help="Sweep with the numbers to show [default: the reference].")] = None,
 ) -> None:
     """Render a figure as stills, video, subtitles and contact sheet."""
+    from morph.rendering import render_figure
+
     for path in render_figure(figure, out or Path("out") / figure, quality=quality, theme=theme, sweep=sweep):
         print(path)
-
-
-def render_figure(figure: str, out: Path, *, quality: str, theme: str, sweep: Path | None) -> list[Path]:
-    """Call the scenes. Raises MorphError when what they need is not installed."""
-    try:
-        scenes = importlib.import_module("scenes.render")
-    except ModuleNotFoundError as error:
-        raise MorphError(
-            f"rendering needs {error.name}, which is missing: run in Morph's folder with the extra 'scenes' "
-            f"(pip install -e '.[scenes]'); morph doctor says more"
-        ) from None
-    written: list[Path] = scenes.render(figure, out, quality=quality, theme=theme, sweep=sweep)
-    return written
 
 
 @app.command()

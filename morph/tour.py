@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from morph.errors import MorphError
+from morph.rendering import render_figure
 from morph.steps import SLUGS
 
 INTERRUPTED = 130
@@ -12,8 +13,9 @@ FIGURE = "morph"
 
 
 def take_tour(out: Path, workers: int = 2) -> int:
-    """Train the stages (one seed), print the ledger, render Figure 1, and tell what is where. Returns the
-    exit code.
+    """Train the stages (one seed), print the ledger, render Figure 1, and tell what is where.
+
+    Returns the exit code: 0, 1 when the figure could not be rendered, 130 when broken off.
 
     A tour that was broken off is continued, a finished one shown again; nothing is trained or rendered twice.
     """
@@ -43,13 +45,11 @@ def take_tour(out: Path, workers: int = 2) -> int:
         "  morph sweep                    three seeds, to see which differences are real\n"
         "  jupyter lab notebooks/00_the_morph.ipynb"
     )
-    return 0
+    return 0 if rendered else 1
 
 
 def _render(figure: Path, sweep: Path) -> dict[str, Path]:
     """Figure 1 from this tour's runs: where its video and stills are; a line instead when rendering fails."""
-    from morph.cli import render_figure
-
     done = figure / ".done"
     if not done.exists():
         print("\nRendering Figure 1 from these runs ...", flush=True)

@@ -108,9 +108,7 @@ def test_little_disk_is_a_note_and_not_a_fault(monkeypatch: pytest.MonkeyPatch, 
     assert "2 GB" in check.remedy
 
 
-def test_a_tool_is_found_on_the_path_or_in_its_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_is_found_on_the_path_or_in_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "browser-12" / "chrome"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from morph import cli
 from morph.errors import MorphError
 from morph.steps import SLUGS
 from morph.tour import take_tour
@@ -30,7 +29,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     monkeypatch.setattr(sweeper, "make_plan", plan)
     monkeypatch.setattr(session, "sweep_here", lambda plan, workers: "a sweep")
-    monkeypatch.setattr(cli, "render_figure", render)
+    monkeypatch.setattr(tour, "render_figure", render)
     return made
 
 
@@ -55,8 +54,8 @@ def test_a_figure_that_cannot_be_rendered_is_told_and_tried_again(
         raise MorphError("rendering needs manim, which is missing")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "render_figure", refuse)
-        assert take_tour(tmp_path) == 0
+        patch.setattr(tour, "render_figure", refuse)
+        assert take_tour(tmp_path) == 1
     told = capsys.readouterr().out
     assert "morph: rendering needs manim, which is missing\n" in told
     assert "morph.mp4" not in told

@@ -11,7 +11,7 @@ import torch
 
 import morph
 from morph.errors import MorphError
-from morph.train import data
+from morph.train import data, load_model
 from morph.train.data import Corpus, load_corpus
 from morph.train.device import available_devices, pick_device, pick_precision, world
 from morph.train.loop import StepReport, fullest_share, make_optimizer, train
@@ -63,7 +63,7 @@ def test_a_step_is_the_mean_over_its_micro_batches(tmp_path: Path, corpus: Corpu
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     assert reports[0].gradient_norm == pytest.approx(norm.item(), rel=1e-5)
     # AdamW's first step moves every weight by the rate against the sign of its gradient (where eps does not matter).
-    weight, trained = model.blocks[0].feed_forward.up.weight, run.model().blocks[0].feed_forward.up.weight
+    weight, trained = model.blocks[0].feed_forward.up.weight, load_model(run).blocks[0].feed_forward.up.weight
     clear = weight.grad.abs() > 1e-5
     moved = (trained - weight)[clear] / run.recipe.rate(0)
     assert clear.float().mean() > 0.5
@@ -84,7 +84,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path: Path, c
     for run in runs:
         train(run, corpus=corpus)
     assert_same_weights(runs[0], runs[1])
-    assert not torch.equal(runs[0].model().embedding.weight, runs[2].model().embedding.weight)
+    assert not torch.equal(load_model(runs[0]).embedding.weight, load_model(runs[2]).embedding.weight)
 
 
 def test_stopping_ends_after_the_step_with_a_checkpoint(tmp_path: Path, corpus: Corpus) -> None:
@@ -126,7 +126,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(tmp_path:
         patch.setattr(morph.Decoder, "loss", loss)
         with pytest.raises(MorphError, match=r"training diverged at step 4 .*step-000002 is the last checkpoint"):
             train(run, corpus=corpus, on_step=spoil)
-    model = run.model()
+    model = load_model(run)
     assert all(p.isfinite().all() for p in model.parameters())
     assert run.latest() == run.path / "checkpoints" / "step-000002"
 
@@ -138,7 +138,7 @@ def test_bf16_autocast_trains_close_to_fp32(tmp_path: Path, corpus: Corpus) -> N
         reports: list[StepReport] = []
         train(run, corpus=corpus, on_step=reports.append)
         first[precision] = reports[0].loss
-        assert all(p.dtype == torch.float32 for p in run.model().parameters())
+        assert all(p.dtype == torch.float32 for p in load_model(run).parameters())
     assert first["bf16"] != first["fp32"]
     assert first["bf16"] == pytest.approx(first["fp32"], rel=0.01)
 

@@ -11,7 +11,7 @@ import torch
 
 import morph
 from morph.errors import MorphError
-from morph.train import files
+from morph.train import files, load_model
 from morph.train.data import Corpus, load_corpus
 from morph.train.loop import train
 from morph.train.recipe import Recipe
@@ -102,7 +102,7 @@ def test_only_the_last_two_checkpoints_are_kept_and_the_model_loads(run: Run, co
     train(run, corpus=corpus)
     assert [c.name for c in run.checkpoints()] == ["step-000004", "step-000005"]
     assert (run.path / "latest").read_text() == "step-000005\n"
-    model = run.model()
+    model = load_model(run)
     assert not model.training
     fresh = morph.build(run.config, seed=0)
     assert not torch.equal(model.embedding.weight, fresh.embedding.weight)
@@ -112,7 +112,7 @@ def test_only_the_last_two_checkpoints_are_kept_and_the_model_loads(run: Run, co
 def test_selection_biases_are_in_the_checkpoint(tmp_path: Path, corpus: Corpus) -> None:
     run = Run.create(tmp_path / "balanced", morph.stage(13, size="nano"), RECIPE, corpus, "cpu")
     train(run, corpus=corpus)
-    biases = [b for name, b in run.model().named_buffers() if "selection_bias" in name]
+    biases = [b for name, b in load_model(run).named_buffers() if "selection_bias" in name]
     rate = 0.001
     assert len(biases) == 4
     for bias in biases:  # four steps of a fixed size up, down or not at all
@@ -162,7 +162,7 @@ def test_a_damaged_or_foreign_checkpoint_is_told_in_one_line(run: Run, corpus: C
     assert "\n" not in str(caught.value)
     assert tree(run.path) == before
     with pytest.raises(MorphError, match=words):
-        Run.load(run.path).model()
+        load_model(Run.load(run.path))
 
 
 def test_removing_a_damaged_checkpoint_goes_back_to_the_one_before(run: Run, corpus: Corpus) -> None:
@@ -213,7 +213,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(
 
 
 def assert_same_weights(a: Run, b: Run) -> None:
-    ours, theirs = a.model().state_dict(), b.model().state_dict()
+    ours, theirs = load_model(a).state_dict(), load_model(b).state_dict()
     assert ours.keys() == theirs.keys()
     for name in ours:
         assert torch.equal(ours[name], theirs[name]), name

@@ -14,6 +14,7 @@ _HOME = {
     "Summary": "runs",
     "train": "loop",
     "StepReport": "loop",
+    "load_model": "checkpoint",
     "Sweep": "sweep",
 }
 

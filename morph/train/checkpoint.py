@@ -77,15 +77,15 @@ def restore(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer) -> Sta
     return State(record["step"], record["cpu_seconds"])
 
 
-def load_weights(run: Run, device: str = "cpu") -> morph.Decoder:
-    """The run's model with its latest weights. Raises MorphError when there is none or it is damaged."""
+def load_model(run: Run, device: str = "cpu") -> morph.Decoder:
+    """The run's model with its latest weights, in evaluation mode. Raises MorphError without a sound checkpoint."""
     folder = run.latest()
     if folder is None:
         raise MorphError(f"{run.path} has no checkpoint yet: continue it with: morph train --out {run.path} --resume")
     _, tensors = _read(run, folder)
     model = morph.build(run.config, seed=run.seed, device=device)
     _fill(model, tensors[WEIGHTS], folder)
-    return model
+    return model.eval()
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

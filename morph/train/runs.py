@@ -19,7 +19,7 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import morph
 from morph.config import ModelConfig, diff
@@ -27,9 +27,6 @@ from morph.errors import MorphError
 from morph.train.data import Corpus, load_corpus
 from morph.train.files import disk_error, new_folder, read_json, replace_bytes, replace_json, require_free
 from morph.train.recipe import Recipe
-
-if TYPE_CHECKING:
-    from morph.model import Decoder
 
 FORMAT = 1
 
@@ -191,12 +188,6 @@ class Run:
             return named
         left = self.checkpoints()
         return left[-1] if left else None
-
-    def model(self, device: str = "cpu") -> "Decoder":
-        """The model with its latest weights, in evaluation mode. Raises MorphError without a checkpoint."""
-        from morph.train.checkpoint import load_weights
-
-        return load_weights(self, device).eval()
 
 
 def check_fit(config: ModelConfig, corpus: Corpus) -> None:

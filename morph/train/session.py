@@ -134,11 +134,12 @@ def continue_text(
     import torch
 
     import morph
+    from morph.train.checkpoint import load_model
     from morph.train.runs import Run
 
     if not prompt:
         raise MorphError("the prompt is empty: give at least one character to continue")
-    model = Run.load(path).model()
+    model = load_model(Run.load(path))
     ids = torch.tensor([list(prompt.encode())])
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -25,7 +25,7 @@ from IPython.display import Markdown
 
 import morph
 from morph import checks
-from morph.train import Recipe, Run, Sweep, load_corpus, train
+from morph.train import Recipe, Run, Sweep, load_corpus, load_model, train
 from morph.widgets import Stepper
 
 QUICK = os.environ.get("MORPH_QUICK") == "1"  # a shorter training, for automatic runs
@@ -231,7 +231,7 @@ folder = Path(tempfile.mkdtemp(prefix="morph-"))
 config = morph.stage(k, size="nano")
 run = Run.create(folder / "run", config, recipe, corpus, device="cpu", stage=morph.SLUGS[k])
 train(run, on_step=report, corpus=corpus)
-trained = run.model()
+trained = load_model(run)
 print(f"read {run.summary.tokens:,} bytes in {run.summary.cpu_seconds:.0f} CPU seconds")
 
 # %%
