@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from morph import tour
 from morph.errors import MorphError
 from morph.steps import SLUGS
 from morph.tour import take_tour
