@@ -181,7 +181,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         2, "rms-norm", "RMSNorm", 2019, "Zhang & Sennrich; Llama", "norm", ("norm",),
         "LayerNorm: mean and variance, gain and shift", "RMSNorm: mean square and a gain",
-        "Speed: one reduction over the features instead of two, and one collective when they are sharded.",
+        "Speed: one sum over the features instead of two, felt most where the features are sharded.",
         "RMS(x - mean x) equals LN(x) with zero shift",
         "Zhang & Sennrich, Root Mean Square Layer Normalization, 2019",
         _rms_norm,
@@ -189,7 +189,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         3, "no-bias", "No biases", 2022, "PaLM", "ffn", ("bias",),
         "a bias on every linear map", "none",
-        "Stability and simplicity at scale; PaLM reported steadier training of large models.",
+        "Stability: PaLM reported steadier training of large models without them.",
         "stage 2 with its biases at 0",
         "Chowdhery et al., PaLM, 2022",
         _no_bias,
@@ -204,7 +204,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         5, "silu", "SiLU", 2017, "Swish", "ffn", ("feed_forward.activation",),
-        "ReLU", "SiLU, z x sigmoid(z)",
+        "ReLU", "SiLU, z · sigmoid(z)",
         "Optimization: a smooth activation passes some gradient below zero.",
         "SiLU(beta z) / beta approaches ReLU(z), error at most 0.2785 / beta",
         "Ramachandran et al., Searching for Activation Functions, 2017",

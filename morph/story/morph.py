@@ -246,7 +246,7 @@ def _caption(sweep: Sweep, k: int, after: ModelConfig) -> str:
         ),
         8: lambda: "Every head's query and key is normalized: their length can no longer swell the logits.",
         9: lambda: (
-            f"Three layers in four see {window} tokens back: at {context} tokens the cache falls "
+            f"Three layers in four see the last {window} tokens: at {context} tokens the cache falls "
             f"from {in_bytes(then.cache_bytes)} to {in_bytes(now.cache_bytes)}."
         ),
         10: lambda: (
