@@ -8,6 +8,7 @@ record of its own, never a flag on another.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import types
 import typing
@@ -43,7 +44,7 @@ class Spec:
                 require(value >= low, f"{name} = {value} is below {low}; give an integer >= {low}")
             elif field.type == "float":
                 number = isinstance(value, int | float) and not isinstance(value, bool)
-                require(number and value > 0, f"{name} = {value!r} must be a number above 0")
+                require(number and 0 < value < math.inf, f"{name} = {value!r} must be a finite number above 0")
             elif field.type == "bool":
                 require(isinstance(value, bool), f"{name} = {value!r} must be true or false")
 
@@ -131,7 +132,7 @@ class Attention(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindow(Spec):
-    """Softmax attention over the last `window` tokens, the query's own included (Child et al., 2019)."""
+    """Softmax attention over the last `window` tokens, the query's own included (Beltagy et al., 2020)."""
 
     kind: ClassVar[str] = "sliding-window"
     window: int
@@ -270,7 +271,7 @@ class ModelConfig(Spec):
         context_length: tokens in a training sequence (no limit on what the model reads).
         placement: where the norms stand: "post" on the stream after each addition, "pre" on each branch.
         norm: the kind of normalization on the stream.
-        bias: whether every linear map has a bias (the delta mixer and the head never have).
+        bias: whether linear maps have a bias (head, router, experts and delta mixers never have).
         position: how tokens know their place.
         attention: the softmax attention used by every softmax layer.
         layout: which layers are local and what they use.
@@ -416,8 +417,10 @@ def _from_dict(data: Any, options: tuple[type[Spec], ...], where: str, default: 
     by_kind = {option.kind: option for option in options}
     kind = data.get("kind", default.kind if default else next(iter(by_kind)) if len(by_kind) == 1 else None)
     hint = nearest(str(kind), by_kind)
-    require(kind in by_kind, f"{where}.kind = {kind!r} is not one of: {', '.join(by_kind)}{hint}")
-    spec, values = by_kind[kind], {k: v for k, v in data.items() if k != "kind"}
+    require(
+        isinstance(kind, str) and kind in by_kind, f"{where}.kind = {kind!r} is not one of: {', '.join(by_kind)}{hint}"
+    )
+    spec, values = by_kind[str(kind)], {k: v for k, v in data.items() if k != "kind"}
     hints, known = typing.get_type_hints(spec), {f.name: f for f in fields(spec)}
     for name in values:
         hint = nearest(name, known)
@@ -427,7 +430,7 @@ def _from_dict(data: Any, options: tuple[type[Spec], ...], where: str, default: 
     for name, value in values.items():
         union = typing.get_args(hints[name]) if typing.get_origin(hints[name]) in (Union, types.UnionType) else ()
         inner = tuple(t for t in union or (hints[name],) if isinstance(t, type) and issubclass(t, Spec))
-        if inner:
+        if inner and not (value is None and type(None) in union):
             values[name] = _from_dict(value, inner, f"{where}.{name}")
     return spec(**values)
 

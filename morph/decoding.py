@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from morph.errors import MorphError
 from morph.model import Decoder
+
+LEAST_TEMPERATURE = 1e-3  # below, dividing logits by it overflows
 
 
 def next_token_probabilities(
@@ -57,16 +61,20 @@ def generate(
         (B, S + max_new_tokens): the prompts and what follows.
 
     Raises:
-        MorphError: for a temperature below 0, top_k < 1, top_p outside (0, 1], or no token to make.
+        MorphError: for an impossible temperature, top_k or top_p, a row of length 0, or no token to make.
     """
-    if temperature < 0:
-        raise MorphError(f"temperature = {temperature} is below 0; give 0 for greedy or a number above")
+    if not (temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf):
+        raise MorphError(f"temperature = {temperature}; give 0 for greedy, or a finite number from {LEAST_TEMPERATURE}")
     if top_k is not None and top_k < 1:
         raise MorphError(f"top_k = {top_k} is below 1; give at least 1, or leave it out")
     if top_p is not None and not 0 < top_p <= 1:
         raise MorphError(f"top_p = {top_p} is outside (0, 1]; give a share such as 0.9, or leave it out")
     if max_new_tokens < 1:
         raise MorphError(f"max_new_tokens = {max_new_tokens} is below 1; ask for at least one token")
+    if lengths is not None and bool((lengths < 1).any()):
+        raise MorphError(
+            f"lengths = {lengths.tolist()}: a row without a token cannot be continued; give at least one each"
+        )
     generator = generator or torch.Generator().manual_seed(0)
     was_training = model.training
     model.eval()

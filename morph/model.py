@@ -72,7 +72,12 @@ class Decoder(Organ):
         return logits
 
     def loss(self, ids: Int[Tensor, "B S"], targets: Int[Tensor, "B S"]) -> Loss:
-        """The training loss of predicting `targets` (-100 is not counted), without ever holding all logits at once."""
+        """The training loss of predicting `targets` (-100 is not counted), a slice of a large vocabulary at a time.
+
+        Raises:
+            MorphError: for targets of another shape or type than `ids`, or at V or above.
+        """
+        self._check_targets(ids, targets)
         x, context = self._stream(ids, None, None)
         entropy = cross_entropy(x.flatten(0, 1), self.head_weight, targets.flatten())
         balance = torch.stack(context.penalties).mean() if context.penalties else torch.zeros_like(entropy)
@@ -115,6 +120,8 @@ class Decoder(Organ):
     def _check(self, ids: Tensor, lengths: Tensor | None) -> None:
         if torch.compiler.is_compiling():
             return
+        if self.embedding.weight.is_meta:
+            raise MorphError("a model on the meta device has shapes and no numbers; build it on another to run it")
         if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32) or ids.numel() == 0:
             raise MorphError(
                 f"ids have shape {tuple(ids.shape)} and type {ids.dtype}; give a non-empty (B, S) tensor of integers"
@@ -126,10 +133,26 @@ class Decoder(Organ):
                 last = self.config.vocab_size - 1
                 raise MorphError(f"token id {wrong} is out of range; this model knows 0 to {last}")
         if lengths is not None:
+            if not isinstance(lengths, Tensor) or lengths.dtype not in (torch.int64, torch.int32):
+                raise MorphError(f"lengths = {lengths!r} must be a tensor of integers, one per row")
             if lengths.shape != ids.shape[:1]:
                 raise MorphError(f"lengths have shape {tuple(lengths.shape)}; give one per row, ({len(ids)},)")
             if bool((lengths < 0).any()) or bool((lengths > ids.shape[1]).any()):
                 raise MorphError(f"lengths {lengths.tolist()} must lie between 0 and the {ids.shape[1]} columns")
+
+    def _check_targets(self, ids: Tensor, targets: Tensor) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if targets.shape != ids.shape or targets.dtype != torch.int64:
+            raise MorphError(
+                f"targets have shape {tuple(targets.shape)} and type {targets.dtype}; give int64 of the ids' shape, "
+                f"{tuple(ids.shape)}"
+            )
+        if targets.device.type == "cpu":
+            wrong = targets[(targets != -100) & ((targets < 0) | (targets >= self.config.vocab_size))]
+            if len(wrong):
+                last = self.config.vocab_size - 1
+                raise MorphError(f"target {int(wrong[0])} is out of range; give 0 to {last}, or -100 to leave it out")
 
 
 def build(config: config.ModelConfig, seed: int = 0, device: str | torch.device = "cpu") -> Decoder:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import morph
+from morph.nn import mask as mask_module
 from morph.nn.attention import attention_weights, blocked_attention, fast_attention, plain_attention
 from morph.nn.mask import Mask, build_mask, visible
 from morph.nn.organ import plain_forms
@@ -102,3 +103,31 @@ def test_sinusoid_table_is_the_papers() -> None:
     table = sinusoid_table(50, 8, 10_000.0)
     assert float(table[7, 4]) == pytest.approx(torch.sin(torch.tensor(7 / 10_000 ** (4 / 8))).item(), rel=1e-6)
     assert float(table[7, 5]) == pytest.approx(torch.cos(torch.tensor(7 / 10_000 ** (4 / 8))).item(), rel=1e-6)
+
+
+@torch.no_grad()
+def test_tables_are_made_once_per_shape_and_shared_by_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = stage_model(9)
+    calls: list[int | None] = []
+    real = mask_module.visible
+
+    def counted(
+        queries: torch.Tensor, keys: torch.Tensor, window: int | None, pads: torch.Tensor | None
+    ) -> torch.Tensor:
+        calls.append(window)
+        return real(queries, keys, window, pads)
+
+    monkeypatch.setattr(mask_module, "visible", counted)
+    for length in (71, 29):  # in blocks, and as one table
+        calls.clear()
+        for _ in range(3):
+            model(random_ids(model, 2, length))
+        assert len(calls) <= 1, "three windowed layers, three passes, one table"
+    cache = model.new_cache(2)
+    model(random_ids(model, 2, 30), cache=cache)
+    calls.clear()
+    for _ in range(5):
+        model(random_ids(model, 2, 1), cache=cache)
+    assert calls == [], "one new token sees all that is cached: no table at all"
+    model(random_ids(model, 2, 3), cache=cache)
+    assert sorted(calls, key=str) == [16, None], "one table per kind of layer"

@@ -22,7 +22,7 @@ CHOSEN = [pytest.param(k, marks=() if k in ALWAYS else pytest.mark.slow) for k i
 def test_a_compiled_training_step_equals_the_eager_one(k: int) -> None:
     torch._dynamo.reset()
     model = morph.build(stage(k, "nano")).train()
-    ids = random_ids(model, 2, 40)
+    ids = random_ids(model, 2, 70)
 
     start = {name: value.clone() for name, value in model.state_dict().items()}
 

@@ -115,6 +115,9 @@ def test_impossible_values_are_named_with_limit_and_remedy(make, words: list[str
         (lambda d: d["norm"].update(kind="rmsnorm"), ["config.norm.kind = 'rmsnorm'", "did you mean 'rms-norm'"]),
         (lambda d: d["layout"]["local"].update(windows=3), ["config.layout.local.windows", "did you mean 'window'"]),
         (lambda d: d.update(norm=3), ["config.norm = 3", "table"]),
+        (lambda d: d.update(kind=["model"]), ["config.kind = ['model']"]),
+        (lambda d: d["norm"].update(kind={}), ["config.norm.kind = {}"]),
+        (lambda d: d["norm"].update(eps=float("inf")), ["eps = inf", "finite"]),
         (lambda d: d["attention"].update(n_heads="four"), ["n_heads = 'four'", "whole number"]),
     ],
 )
@@ -151,3 +154,9 @@ def test_diff_lists_fields_and_whole_records() -> None:
     ]
     assert [str(c) for c in diff(stage(1), stage(2))] == ["norm: LayerNorm(eps=1e-05) → RMSNorm(eps=1e-05)"]
     assert diff(stage(3), stage(3)) == []
+
+
+def test_null_stands_for_an_absent_option() -> None:
+    data = stage("gqa", "nano").to_dict()
+    data["attention"]["qk_norm"] = None
+    assert ModelConfig.from_dict(data) == stage("gqa", "nano")

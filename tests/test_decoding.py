@@ -54,6 +54,9 @@ def test_the_distribution_sampled_from() -> None:
     ("kw", "words"),
     [
         ({"temperature": -0.1}, "temperature = -0.1"),
+        ({"temperature": float("nan")}, "temperature = nan"),
+        ({"temperature": 1e-45}, "temperature = 1"),
+        ({"lengths": torch.tensor([0])}, "a row without a token"),
         ({"top_k": 0}, "top_k = 0"),
         ({"top_p": 0.0}, "top_p = 0.0"),
         ({"top_p": 1.5}, "top_p = 1.5"),

@@ -114,6 +114,41 @@ def test_bad_lengths_are_refused(lengths: list[int]) -> None:
         model(random_ids(model, 2, 5), lengths=torch.tensor(lengths))
 
 
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        (torch.full((2, 5), 256), ["256", "0 to 255"]),
+        (torch.full((2, 5), -1), ["-1", "-100"]),
+        (torch.zeros(2, 4, dtype=torch.long), ["(2, 4)", "(2, 5)"]),
+        (torch.zeros(2, 5), ["float32", "int64"]),
+    ],
+)
+def test_bad_targets_are_refused(targets: torch.Tensor, words: list[str]) -> None:
+    model = stage_model(0)
+    with pytest.raises(MorphError) as error:
+        model.loss(random_ids(model, 2, 5), targets)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_a_model_on_meta_says_that_it_cannot_run() -> None:
+    with pytest.raises(MorphError, match="meta device has shapes and no numbers"):
+        morph.build(stage(14, "small"), device="meta")(torch.zeros(2, 100, dtype=torch.long))
+
+
+@pytest.mark.parametrize("stage_number", STAGES)
+@torch.no_grad()
+def test_a_model_in_bf16_obeys_the_cache_law_to_bf16(stage_number: int) -> None:
+    """Weights and activations in bf16; routes are chosen in fp32, from inputs that differ by bf16 rounding."""
+    model = stage_model(stage_number).to(torch.bfloat16)
+    ids, cache = random_ids(model, 2, 70), model.new_cache(2)
+    full = model(ids).float()
+    parts = torch.cat([model(part, cache=cache) for part in ids.split([40, 1, 1, 28], dim=1)], dim=1).float()
+    assert full.isfinite().all()
+    assert float(F.cosine_similarity(parts, full, dim=-1).mean()) > (0.999 if stage_number < 10 else 0.98)
+    for name, buffer in model.named_buffers():
+        assert buffer.dtype == (torch.int64 if name.endswith("load") else torch.float32)
+
+
 def test_sliced_cross_entropy_equals_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(37, 8, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(50, 8, dtype=torch.float64, requires_grad=True)

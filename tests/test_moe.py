@@ -131,7 +131,7 @@ def test_the_bias_moves_against_the_load_and_touches_the_choice_only() -> None:
     before_weights, before = router.eval()(x, context())
     router.train()(x, context())
     load = router.end_step()
-    assert torch.equal(router.selection_bias, 0.1 * torch.sign(load.mean() - load))
+    assert torch.equal(router.selection_bias, 0.1 * torch.sign(load.float().mean() - load))
     router.eval()
     router.selection_bias.zero_()
     router.selection_bias[4] = 2.0  # everyone now chooses expert 4 …

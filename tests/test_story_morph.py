@@ -150,7 +150,7 @@ def test_captions_carry_the_numbers_of_their_sweep() -> None:
     assert "1,536 to 768 bytes" in _at(7).caption
     assert "768 to 192 bytes" in _at(14).caption
     small = figure("morph", sweep=_counted("nano"))
-    assert "16 tokens back: at 512 tokens" in small.frames[8].caption
+    assert "see the last 16 tokens: at 512 tokens" in small.frames[8].caption
     assert small.frames[5].caption != _at(6).caption
 
 

@@ -30,7 +30,7 @@ def test_every_recorded_tensor_is_documented_and_has_its_shape(stage: int) -> No
             if letter == "H":
                 assert size == 4, name
             elif letter == "K":
-                assert size in (model.config.attention.n_kv_heads, 4), name
+                assert size == model.config.attention.n_kv_heads, name
             elif letter == "E":
                 assert size == moe.n_experts  # type: ignore[union-attr]
             elif letter == "k":
@@ -85,3 +85,13 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
         model(random_ids(model, 1, 4))
     with pytest.raises(MorphError, match=r"did you mean 'blocks\.0\.attention\.weights'"):
         seen["blocks.0.attention.weight"]
+
+
+def test_an_inner_trace_leaves_the_outer_one_whole() -> None:
+    model = stage_model(8)
+    with morph.trace(model) as outer:
+        with morph.trace(model) as inner:
+            model(random_ids(model, 1, 4))
+        assert outer.keys() == inner.keys()
+        model(random_ids(model, 1, 6))
+    assert outer["stream"].shape[1] == 6 and inner["stream"].shape[1] == 4

@@ -15,7 +15,7 @@ from morph.model import Decoder, build
 from morph.nn.delta import CHUNK
 from morph.nn.moe import MixtureOfExperts
 
-STATE_BYTES = 4  # a recurrent state is kept in fp32 whatever the rest is in
+STATE_BYTES = 4  # a recurrent state is kept in fp32 when the rest is in bf16 or fp32
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _feed_forward_weights(model: c.ModelConfig) -> int:
 
 
 def _delta_flops(spec: c.GatedDeltaNet, S: int) -> int:
-    """The chunked rule: two C x C products over keys, one over values, one solve, four meetings with the state."""
+    """The chunked rule: two C x C products over keys, one over values, one solve, three meetings with the state."""
     chunks, C, Dk, Dv = -(-S // CHUNK), CHUNK, spec.key_head_dim, spec.value_head_dim
     per_chunk = 4 * C * C * Dk + 2 * C * C * Dv + C * C * (Dk + Dv) + 6 * C * Dk * Dv
     return spec.n_value_heads * chunks * per_chunk

@@ -11,17 +11,19 @@ While no trace is open nothing is recorded and nothing is paid.
 from __future__ import annotations
 
 import fnmatch
+import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from morph.errors import MorphError, nearest
 from morph.model import Decoder
-from morph.nn.organ import Organ
+from morph.nn.organ import Organ, Recorder
 
 SHAPES: dict[str, tuple[str, str]] = {
     "stream": ("B S D", "the residual stream entering block 0, the position added"),
@@ -40,9 +42,13 @@ SHAPES: dict[str, tuple[str, str]] = {
     "blocks.*.attention.queries": ("B H S Dh", "queries as they meet the keys"),
     "blocks.*.attention.keys": ("B K N Dh", "keys in sight, cached ones included"),
     "blocks.*.attention.values": ("B K N Dh", "values in sight, cached ones included"),
-    "blocks.*.attention.scores": ("B H S N", "scaled scores, -inf where masked (softmax layers)"),
-    "blocks.*.attention.weights": ("B H S N", "attention weights (softmax layers)"),
+    "blocks.*.attention.scores": ("B H S N", "scaled scores, -inf where masked"),
+    "blocks.*.attention.weights": ("B H S N", "attention weights"),
     "blocks.*.attention.heads": ("B H S Dh", "each head's output before the last projection"),
+    "blocks.*.attention.unit_queries": ("B H S Dk", "scaled queries of unit length (delta layers)"),
+    "blocks.*.attention.unit_keys": ("B H S Dk", "keys of unit length (delta layers)"),
+    "blocks.*.attention.new_values": ("B H S Dv", "values to be written (delta layers)"),
+    "blocks.*.attention.read": ("B H S Dv", "what each token reads from the state (delta layers)"),
     "blocks.*.attention.log_decay": ("B H S", "log of the decay (delta layers)"),
     "blocks.*.attention.beta": ("B H S", "write strength (delta layers)"),
     "blocks.*.attention.state": ("B H Dk Dv", "the state after the last token (delta layers)"),
@@ -92,27 +98,36 @@ class Trace(Mapping[str, Tensor]):
 
     def save(self, path: str | Path) -> None:
         """Write everything to one safetensors file."""
-        from safetensors.torch import save_file
-
-        save_file({name: tensor.contiguous() for name, tensor in self.items()}, str(path))
+        _safetensors().save_file({name: tensor.contiguous() for name, tensor in self.items()}, str(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
         """Read a file that `save` wrote."""
-        from safetensors.torch import load_file
+        return cls(_safetensors().load_file(str(path)))
 
-        return cls(load_file(str(path)))
+
+def _safetensors() -> Any:
+    try:
+        return importlib.import_module("safetensors.torch")
+    except ModuleNotFoundError:
+        raise MorphError("files of traces need safetensors: pip install -e '.[train]' in Morph's folder") from None
 
 
 @contextmanager
 def trace(model: Decoder) -> Iterator[Trace]:
-    """Record the forward passes made inside the block."""
+    """Record the forward passes made inside the block; an outer trace goes on recording too."""
     seen = Trace()
-    organs = [(name, module) for name, module in model.named_modules() if isinstance(module, Organ)]
+    organs = [(name, organ, organ.recorder) for name, organ in model.named_modules() if isinstance(organ, Organ)]
+
+    def both(name: str, outer: Recorder | None, label: str, tensor: Tensor) -> None:
+        seen.record(name, label, tensor)
+        if outer is not None:
+            outer(label, tensor)
+
     try:
-        for name, organ in organs:
-            organ.recorder = partial(seen.record, name)
+        for name, organ, outer in organs:
+            organ.recorder = partial(both, name, outer)
         yield seen
     finally:
-        for _, organ in organs:
-            organ.recorder = None
+        for _, organ, outer in organs:
+            organ.recorder = outer

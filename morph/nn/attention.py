@@ -3,7 +3,8 @@
     o_i = Σ_j softmax_j(q_i · k_j / √Dh) v_j      over the keys j that query i may see
 
 MHA (Vaswani et al., 2017) has one pair of key and value heads per query head; GQA (Ainslie et al., 2023) lets
-H / K query heads share each pair. QK-norm (Dehghani et al., 2023) normalizes each head's q and k before rotation.
+H / K query heads share each pair. QK-norm (Henry et al., 2020; Dehghani et al., 2023) normalizes each head's q and k;
+here, as in Qwen3 (2025), before they are rotated.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 from morph import config
 from morph.nn.cache import KVCache
 from morph.nn.context import Context
-from morph.nn.mask import Mask, visible
+from morph.nn.mask import Mask, block_table
 from morph.nn.norm import build_norm
 from morph.nn.organ import Linear, Organ, use_plain
 from morph.nn.position import rotate
@@ -54,14 +55,12 @@ def blocked_attention(q: Queries, k: Keys, v: Keys, window: int) -> Queries:
         before = torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), dim=1)
         return torch.cat((before, x), dim=3).flatten(0, 1)
 
-    inside = visible(torch.arange(w, 2 * w), torch.arange(2 * w), w, None)
-    first = inside & (torch.arange(2 * w) >= w)  # the first block has no predecessor
-    allowed = torch.stack((first, *[inside] * (n - 1)))[None, :, None].to(q.device)
+    allowed = block_table(n, w, q.device).expand(B, n, 1, w, 2 * w).flatten(0, 1)
     out = F.scaled_dot_product_attention(
         in_blocks(q, H).flatten(0, 1),
         with_previous(in_blocks(k, K)),
         with_previous(in_blocks(v, K)),
-        attn_mask=allowed.expand(B, n, 1, w, 2 * w).flatten(0, 1),
+        attn_mask=allowed,
         enable_gqa=H != K,
     )
     return out.view(B, n, H, w, Dh).transpose(1, 2).reshape(B, H, n * w, Dh)[:, :, :S]
@@ -69,10 +68,13 @@ def blocked_attention(q: Queries, k: Keys, v: Keys, window: int) -> Queries:
 
 def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
     """The same through fused kernels; windowed layers skip the blocks out of sight once there are enough of them."""
-    if mask.window is not None and q.shape[2] >= 4 * mask.window:
-        return blocked_attention(q, k, v, mask.window)
+    allowed, is_causal = mask.allowed, mask.is_causal
+    if mask.window is not None:
+        if q.shape[2] >= 4 * mask.window:
+            return blocked_attention(q, k, v, mask.window)
+        allowed, is_causal = mask.table(q.shape[2], k.shape[2], q.device), False
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask.allowed, is_causal=mask.is_causal, enable_gqa=q.shape[1] != k.shape[1]
+        q, k, v, attn_mask=allowed, is_causal=is_causal, enable_gqa=q.shape[1] != k.shape[1]
     )
 
 

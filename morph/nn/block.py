@@ -35,7 +35,7 @@ def build_feed_forward(model: config.ModelConfig) -> MLP | GatedMLP | MixtureOfE
     """What a token computes by itself."""
     spec = model.feed_forward
     if isinstance(spec, config.MoE):
-        return MixtureOfExperts(spec, model.d_model, model.bias)
+        return MixtureOfExperts(spec, model.d_model)
     if isinstance(spec, config.GatedMLP):
         return GatedMLP(spec, model.d_model, model.bias)
     return MLP(spec, model.d_model, model.bias)

@@ -11,7 +11,7 @@ the text give the same logits.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -20,29 +20,8 @@ from torch import Tensor
 from morph.errors import MorphError
 
 
-class LayerCache(Protocol):
-    """What every layer's cache can do."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held now."""
-        ...
-
-    def select(self, rows: Int[Tensor, "B2"]) -> None:
-        """Keep these rows of the batch, in this order; a row may be repeated (beam search)."""
-        ...
-
-    def snapshot(self) -> Any:
-        """Everything needed to come back to this moment."""
-        ...
-
-    def restore(self, snapshot: Any) -> None:
-        """Come back to the moment of `snapshot` (speculation undone)."""
-        ...
-
-
-class TensorCache:
-    """Shared part of the layer caches: everything held is a tensor attribute with the batch first, or None."""
+class LayerCache:
+    """What every layer's cache can do; all it holds are tensor attributes with the batch first, or None."""
 
     held: tuple[str, ...]
 
@@ -59,7 +38,7 @@ class TensorCache:
         """Keep these rows, in this order."""
         for name, tensor in self.tensors().items():
             if tensor is not None:
-                setattr(self, name, tensor.index_select(0, rows))
+                setattr(self, name, tensor.index_select(0, rows.to(tensor.device)))
 
     def snapshot(self) -> dict[str, Any]:
         """References to what is held; later steps replace tensors and never change them."""
@@ -70,7 +49,7 @@ class TensorCache:
         vars(self).update(snapshot)
 
 
-class KVCache(TensorCache):
+class KVCache(LayerCache):
     """Keys and values (B, K, N, Dh) of one softmax layer, and the columns (N,) they stand in, kept on the CPU.
 
     With a `window` w only the last w are kept: query i sees keys i-w+1 .. i, so nothing older can matter.
@@ -87,28 +66,38 @@ class KVCache(TensorCache):
     def append(
         self, keys: Float[Tensor, "B K S Dh"], values: Float[Tensor, "B K S Dh"], columns: Int[Tensor, "S"]
     ) -> tuple[Float[Tensor, "B K N Dh"], Float[Tensor, "B K N Dh"], Int[Tensor, "N"]]:
-        """Add the new keys and values; return all that the new queries may need (more than stays cached, when a
-        prefill is longer than the window) with the columns they stand in."""
+        """Add the new keys and values; return all that some new query may see, and the columns they stand in.
+
+        After a prefill longer than the window that is more than stays cached.
+        """
         if self.keys is not None and self.values is not None and self.columns is not None:
+            self._keep_after(int(columns[0]))
             keys = torch.cat((self.keys, keys), dim=2)
             values = torch.cat((self.values, values), dim=2)
             columns = torch.cat((self.columns, columns))
         self.keys, self.values, self.columns = keys, values, columns
-        if self.window is not None and int(columns[-1] - columns[0]) >= self.window:
-            kept = columns > columns[-1] - self.window
-            # Indexing copies, so that a short tail does not keep a long prefill's storage alive.
-            self.keys, self.values, self.columns = keys[:, :, kept], values[:, :, kept], columns[kept]
+        self._keep_after(int(columns[-1]))
         return keys, values, columns
+
+    def _keep_after(self, newest: int) -> None:
+        """Drop what a query in column `newest` does not see."""
+        if self.window is None or self.keys is None or self.values is None or self.columns is None:
+            return
+        if len(self.columns) and newest - int(self.columns[0]) >= self.window:
+            seen = self.columns > newest - self.window
+            # Indexing copies, so that a short tail does not keep a long prefill's storage alive.
+            self.keys, self.values = self.keys[:, :, seen], self.values[:, :, seen]
+            self.columns = self.columns[seen]
 
     def evict(self, columns: Int[Tensor, "n"]) -> None:
         """Forget the keys and values that stand in these columns."""
         if self.keys is not None and self.values is not None and self.columns is not None:
-            kept = ~torch.isin(self.columns, columns)
+            kept = ~torch.isin(self.columns, columns.cpu())
             self.keys, self.values = self.keys[:, :, kept], self.values[:, :, kept]
             self.columns = self.columns[kept]
 
 
-class StateCache(TensorCache):
+class StateCache(LayerCache):
     """The state (B, H, Dk, Dv) of one recurrent layer and the last inputs (B, taps-1, channels) of its convolution."""
 
     held = ("state", "tail")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -11,21 +11,20 @@ from torch import Tensor
 
 from morph import config
 from morph.nn.mask import Mask, build_mask
+from morph.nn.organ import remember
 from morph.nn.position import rotation_table, sinusoid_table
 
 Table = Callable[[int, int, float], Tensor]
 
 
-@lru_cache(maxsize=32)
+@remember
 def _placed(table: Table, length: int, width: int, base: float, device: torch.device, dtype: torch.dtype) -> Tensor:
     return table(length, width, base).to(dtype).to(device)
 
 
 def _table(table: Table, length: int, width: int, base: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A position table of at least `length` rows, remembered per shape; a compiler traces the plain computation."""
-    rounded = 1 << max(length - 1, 63).bit_length()  # so that decoding does not build a longer table at every token
-    make = _placed.__wrapped__ if torch.compiler.is_compiling() else _placed
-    return make(table, rounded, width, base, device, dtype)
+    """A position table of at least `length` rows; rounded up, so that decoding seldom needs a longer one."""
+    return _placed(table, 1 << max(length - 1, 63).bit_length(), width, base, device, dtype)
 
 
 class Context:
@@ -50,16 +49,19 @@ class Context:
             places = self.columns[None, :] - pads[:, None]
             self.positions, self.real = places.clamp(min=0).to(device), (places >= 0).to(device)
         self.penalties: list[Tensor] = []
-        self._masks: dict[int | None, Mask] = {}
+        self._masks: list[tuple[int | None, Tensor, Mask]] = []
         self._rotation: tuple[Tensor, Tensor] | None = None
 
     def mask(self, window: int | None, keys: Int[Tensor, "N"]) -> Mask:
-        """Which of the keys standing in columns `keys` are visible; built once per kind of layer."""
-        if window not in self._masks:
-            mask = build_mask(self.columns, keys, window, self.pads, self.is_fresh)
-            allowed = None if mask.allowed is None else mask.allowed.to(self.device)
-            self._masks[window] = Mask(allowed, mask.is_causal, mask.window)
-        return self._masks[window]
+        """Which of the keys standing in columns `keys` are visible; layers that hold the same columns share it."""
+        for held_window, held_keys, mask in self._masks:
+            if held_window == window and (held_keys is keys or torch.equal(held_keys, keys)):
+                return mask
+        mask = build_mask(self.columns, keys, window, self.pads, self.is_fresh)
+        if mask.allowed is not None:
+            mask = replace(mask, allowed=mask.allowed.to(self.device))
+        self._masks.append((window, keys, mask))
+        return mask
 
     def sinusoid(self, spec: config.Sinusoid, width: int) -> Float[Tensor, "*b S D"]:
         """The vectors to add to the embedding."""

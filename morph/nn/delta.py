@@ -1,7 +1,7 @@
 """Gated DeltaNet (Yang et al., 2024; as in Qwen3-Next, 2025): a state of fixed size in the place of a cache.
 
-Each value head keeps a matrix S (Dk, Dv). A token first lets all of it fade by α, then replaces what S holds under its
-key by a share β of its value; α multiplies the erased part too:
+Each value head keeps a matrix S (Dk, Dv). A token first lets all of it fade by α, then moves what S answers to its key
+a share β of the way towards its value; α multiplies the erased part too:
 
     S_t = α_t (I - β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ          o_t = S_tᵀ q_t
 
@@ -130,11 +130,12 @@ class GatedDeltaNet(Organ):
         self.log_A = nn.Parameter(torch.empty(spec.n_value_heads))
         self.dt_bias = nn.Parameter(torch.empty(spec.n_value_heads))
         self.out_norm = RMSNorm(spec.value_head_dim, model.norm.eps)
-        # Normed and gated heads have RMS 0.6, an average over a window 0.35: drawn smaller, the branch starts alike.
+        # Normed and gated heads have RMS 0.6. Drawn smaller, the branch starts about as large as the average over a
+        # window of 16 or 32 that it replaces; over a window of 256 that average is about half as large.
         self.o_proj = Linear(values, D, bias=False, gain=0.6)
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """A in (1, 16) and time steps in (0.001, 0.1), as in Mamba-2: memories from a few to a thousand tokens."""
+        """A in (1, 16) and time steps in (0.001, 0.1), as in Mamba-2: memories of one to a thousand tokens."""
         nn.init.uniform_(self.log_A, 1.0, 16.0, generator=generator).log_()
         nn.init.uniform_(self.dt_bias, math.log(1e-3), math.log(1e-1), generator=generator).exp_()
         self.dt_bias.add_(torch.log(-torch.expm1(-self.dt_bias)))  # the inverse of softplus
@@ -172,7 +173,9 @@ class GatedDeltaNet(Organ):
                 state = q.new_zeros(len(x), spec.n_value_heads, spec.key_head_dim, spec.value_head_dim)
             rule = recurrent_rule if x.shape[1] == 1 and not use_plain() else chunked_rule
             out, state = rule(q, k, v, log_decay, beta, state)
-            self.record(queries=q, keys=k, values=v, log_decay=log_decay, beta=beta, state=state, heads=out)
+            self.record(
+                unit_queries=q, unit_keys=k, new_values=v, log_decay=log_decay, beta=beta, state=state, read=out
+            )
             out = self.out_norm(out)
         if cache is not None:
             cache.state, cache.tail = state, tail

@@ -12,16 +12,17 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from morph.nn.organ import remember
+
 
 @dataclass(frozen=True)
 class Mask:
     """What a softmax layer needs to know.
 
     Attributes:
-        allowed: True where the query may see the key, (S, N) or (B, 1, S, N); None when no table is needed.
-        is_causal: with `allowed` None, whether the plain causal triangle applies; if not, every key is visible.
-        window: the window that the pattern is, when it is nothing else (no cache, no padding); lets a layer
-            skip the blocks out of sight.
+        allowed: True where the query may see the key, (S, N) or (B, 1, S, N); None when a rule says it all.
+        is_causal: with `allowed` None, whether keys after the query are hidden.
+        window: with `is_causal`, how many keys back a query sees, its own included; None for all.
     """
 
     allowed: Bool[Tensor, "*b S N"] | None
@@ -32,8 +33,9 @@ class Mask:
         """The same as an explicit table."""
         if self.allowed is not None:
             return self.allowed
-        everything = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
-        return everything.tril() if self.is_causal else everything
+        if self.is_causal:
+            return causal_table(n_queries, self.window, device)
+        return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
 
 
 def visible(
@@ -61,6 +63,21 @@ def visible(
     return ((allowed & real_key[:, None, :]) | padding_query[:, :, None])[:, None]
 
 
+@remember
+def causal_table(length: int, window: int | None, device: torch.device) -> Bool[Tensor, "S S"]:
+    """The table of `length` tokens that start a text, none of them padding."""
+    columns = torch.arange(length)
+    return visible(columns, columns, window, None).to(device)
+
+
+@remember
+def block_table(blocks: int, window: int, device: torch.device) -> Bool[Tensor, "n 1 w w2"]:
+    """For each block of `window` queries, which keys of the block before it and of its own it may see."""
+    inside = visible(torch.arange(window, 2 * window), torch.arange(2 * window), window, None)
+    first = inside & (torch.arange(2 * window) >= window)  # nothing stands before the first block
+    return torch.stack((first, *[inside] * (blocks - 1)))[:, None].to(device)
+
+
 def build_mask(
     queries: Int[Tensor, "S"],
     keys: Int[Tensor, "N"],
@@ -70,9 +87,7 @@ def build_mask(
 ) -> Mask:
     """The cheapest `Mask` for these columns; `is_fresh` says that no earlier tokens are cached."""
     if pads is None and is_fresh:
-        if window is None or window >= len(queries):
-            return Mask(None, is_causal=True)
-        return Mask(visible(queries, keys, window, None), is_causal=False, window=window)
+        return Mask(None, is_causal=True, window=None if window is None or window >= len(queries) else window)
     if pads is None and len(queries) == 1 and (window is None or int(queries[0] - keys[0]) < window):
         return Mask(None, is_causal=False)  # one new token, and every cached key is in its sight
     return Mask(visible(queries, keys, window, pads), is_causal=False)

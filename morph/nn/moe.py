@@ -12,6 +12,8 @@ moved against the load after each step, outside the gradient (Wang et al., 2024)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -37,7 +39,15 @@ class Router(Organ):
         self.logits = Linear(d_model, spec.n_experts, bias=False)
         if isinstance(spec.balance, config.SelectionBias):
             self.register_buffer("selection_bias", torch.empty(spec.n_experts))
-        self.register_buffer("load", torch.empty(spec.n_experts), persistent=False)
+        self.register_buffer("load", torch.empty(spec.n_experts, dtype=torch.long), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Router:
+        """Move with the model, but keep the bias in fp32: in bf16 its small steps would round away."""
+        bias = getattr(self, "selection_bias", None)
+        super()._apply(fn, recurse)
+        if bias is not None and not bias.is_meta:
+            self.selection_bias = bias.to(self.selection_bias.device)
+        return self
 
     def init_weights(self, generator: torch.Generator) -> None:
         for buffer in self.buffers(recurse=False):
@@ -45,8 +55,9 @@ class Router(Organ):
 
     def forward(self, x: Tokens, context: Context) -> tuple[Float[Tensor, "T k"], Int[Tensor, "T k"]]:
         """The weights and indices of each token's experts, most probable first."""
+        precise = torch.promote_types(self.logits.weight.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # bf16 would tie and flip close choices
-            logits = F.linear(x.to(self.logits.weight.dtype), self.logits.weight)
+            logits = F.linear(x.to(precise), self.logits.weight.to(precise))
             probabilities = logits.softmax(dim=-1)
         has_bias = isinstance(self.balance, config.SelectionBias)
         choice = probabilities.detach() + self.selection_bias if has_bias else probabilities.detach()
@@ -57,7 +68,7 @@ class Router(Organ):
         self.record(logits=logits, probabilities=probabilities, chosen=chosen, weights=weights)
         if self.training:
             load = _tally(chosen, probabilities.shape[-1])
-            self.load += load
+            self.load += load.detach()
             if isinstance(self.balance, config.AuxiliaryLoss):
                 share = load / load.sum()
                 uneven = len(load) * (share * probabilities.mean(dim=0)).sum()
@@ -65,11 +76,11 @@ class Router(Organ):
         return weights, chosen
 
     @torch.no_grad()
-    def end_step(self) -> Float[Tensor, "E"]:
+    def end_step(self) -> Int[Tensor, "E"]:
         """Move the selection bias by the load since the last call, forget that load, and return it."""
         load = self.load.clone()
         if isinstance(self.balance, config.SelectionBias):
-            self.selection_bias += self.balance.rate * torch.sign(load.mean() - load)
+            self.selection_bias += self.balance.rate * torch.sign(load.float().mean() - load)
         self.load.zero_()
         return load
 
@@ -156,14 +167,14 @@ def _tally(chosen: Int[Tensor, "T k"], n_experts: int) -> Int[Tensor, "E"]:
 
 
 class MixtureOfExperts(Organ):
-    """Router, routed experts and the shared ones, in the place of one dense network."""
+    """Router, routed experts and the shared ones, in the place of one dense network; none has a bias."""
 
-    def __init__(self, spec: config.MoE, d_model: int, bias: bool) -> None:
+    def __init__(self, spec: config.MoE, d_model: int) -> None:
         super().__init__()
         self.router = Router(spec, d_model)
         self.experts = Experts(spec, d_model)
         self.shared = nn.ModuleList(
-            GatedMLP(spec.expert, d_model, bias, down_fan_in=spec.active_width) for _ in range(spec.n_shared)
+            GatedMLP(spec.expert, d_model, bias=False, down_fan_in=spec.active_width) for _ in range(spec.n_shared)
         )
 
     def forward(self, x: Float[Tensor, "B S D"], context: Context) -> Float[Tensor, "B S D"]:

@@ -6,13 +6,21 @@ RMSNorm (Zhang & Sennrich, 2019): γ ⊙ x / √(mean(x²) + ε): no centring, n
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from morph import config
-from morph.nn.organ import Organ
+from morph.nn.organ import Organ, use_plain
+
+
+def alike(first: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the widest of their types, which fused kernels ask for (bf16 meets fp32 under autocast)."""
+    dtype = functools.reduce(torch.promote_types, (t.dtype for t in others), first.dtype)
+    return tuple(t.to(dtype) for t in (first, *others))
 
 
 class LayerNorm(Organ):
@@ -37,7 +45,10 @@ class LayerNorm(Organ):
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """The same through the fused kernel."""
         self.record(input=x)
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        if use_plain():
+            return self.plain(x)
+        x, weight, bias = alike(x, self.weight, self.bias)
+        return F.layer_norm(x, weight.shape, weight, bias, self.eps)
 
 
 class RMSNorm(Organ):
@@ -58,8 +69,10 @@ class RMSNorm(Organ):
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """The same through the fused kernel."""
         self.record(input=x)
-        x = x.to(torch.promote_types(x.dtype, self.weight.dtype))  # bf16 under autocast
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        if use_plain():
+            return self.plain(x)
+        x, weight = alike(x, self.weight)
+        return F.rms_norm(x, weight.shape, weight, self.eps)
 
 
 def build_norm(spec: config.Norm, width: int) -> LayerNorm | RMSNorm:

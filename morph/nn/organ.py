@@ -1,7 +1,8 @@
 """What every organ shares: repeatable initial weights, a place to be observed, and a plain form.
 
 Letters used for shapes in the whole project: `B` batch, `S` sequence, `D` model width, `H` query heads, `K` KV heads,
-`Dh` head width, `E` experts, `T` tokens flattened, `V` vocabulary; `N` keys in sight, cached ones included.
+`Dh` head width, `E` experts, `T` tokens flattened, `V` vocabulary; besides `N` keys in sight, cached ones included,
+`k` experts chosen, `F` hidden width of a feed-forward network, `Dk` and `Dv` head widths of a delta layer.
 """
 
 from __future__ import annotations
@@ -9,18 +10,34 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from typing import ParamSpec
 
 import torch
 from torch import Tensor, nn
 
 Recorder = Callable[[str, Tensor], None]
+P = ParamSpec("P")
+
+
+def remember(table: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Make a table once per set of arguments; a compiler traces the plain function instead."""
+    remembered = lru_cache(maxsize=64)(table)
+
+    def lookup(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        if torch.compiler.is_compiling():
+            return table(*args, **kwargs)
+        return remembered(*args, **kwargs)  # type: ignore[arg-type]
+
+    return lookup
+
 
 _plain = False
 
 
 @contextmanager
 def plain_forms() -> Iterator[None]:
-    """Inside, organs run their readable form: matrix products and softmax written out.
+    """Inside, every organ that has a fused form runs its readable one: norms, matrix products, softmax written out.
 
     It computes what the fast form computes (the tests hold both together) and is what FLOPs are counted on.
     """
