@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from morph import __version__
-from morph.errors import MorphError
+from morph.errors import BAD_INPUT, INTERRUPTED, MorphError
 
 try:
     import typer
@@ -14,7 +14,6 @@ except ImportError:
     print("morph: the command line needs the extra 'train': pip install -e '.[train]'", file=sys.stderr)
     raise SystemExit(2) from None
 
-BAD_INPUT, INTERRUPTED = 2, 130
 _MANY_VALUES = ("--seeds", "--stages")  # options that take several words: --seeds 0 1 2
 
 app = typer.Typer(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+BAD_INPUT, INTERRUPTED = 2, 130
+"""Exit codes of the command line: refused input, and a run that Ctrl-C ended in good order."""
+
 
 class MorphError(ValueError):
     """Bad input, refused before any work starts: one line with the value, the limit and the remedy.

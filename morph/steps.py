@@ -65,8 +65,7 @@ class Step:
         number: 1 to 14.
         slug: the name used on the command line and in Python.
         title: a short heading.
-        year: when a model or paper first shipped it.
-        origin: who.
+        year, origin: the paper or model that the field took it from, and when; roots can be older.
         role: the kind of organ it touches; figures colour by it.
         paths: the config fields it may change, and no others.
         before, after: the change in words.
@@ -231,7 +230,7 @@ STEPS: tuple[Step, ...] = (
         "raw queries and keys", "RMSNorm on each head's query and key",
         "Numerical range: without a bound on q and k, logits grow and the softmax saturates.",
         "queries and keys of unit RMS pass unchanged",
-        "Dehghani et al., Scaling Vision Transformers to 22 Billion Parameters, 2023",
+        "Henry et al., Query-Key Normalization, 2020; Dehghani et al., Scaling Vision Transformers, 2023",
         _qk_norm,
     ),
     Step(
@@ -239,7 +238,7 @@ STEPS: tuple[Step, ...] = (
         "every layer sees the whole past", "three layers in four see the last w tokens",
         "Context: the cache and the work of attention grow with every token kept in sight.",
         "a window at least as long as the text",
-        "Beltagy et al., Longformer, 2020; Gemma Team, Gemma 2, 2024",
+        "Beltagy et al., Longformer, 2020; Olmo Team, Olmo 3, 2025",
         _sliding_window,
     ),
     Step(
@@ -279,7 +278,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         14, "hybrid", "Hybrid, 3 : 1", 2025, "Qwen3-Next", "attention", ("layout.local",),
         "local layers attend to a window", "local layers keep a fixed state: Gated DeltaNet",
-        "Context: memory and work per token that do not grow at all in three layers of four.",
+        "Reach: a window forgets what lies behind it; a state of fixed size keeps a lossy summary of it all.",
         "none: a change of kind. Its chunked form equals its recurrent form",
         "Yang et al., Gated Delta Networks, 2024; Qwen Team, Qwen3-Next, 2025",
         _hybrid,

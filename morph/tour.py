@@ -4,11 +4,10 @@ import shutil
 import time
 from pathlib import Path
 
-from morph.errors import MorphError
+from morph.errors import INTERRUPTED, MorphError
 from morph.rendering import render_figure
 from morph.steps import SLUGS
 
-INTERRUPTED = 130
 FIGURE = "morph"
 
 

@@ -27,7 +27,7 @@ from morph.story.block import organs
 from morph.story.frame import Array, Claim, Figure, Frame
 from morph.train.sweep import HIGHER, LOWER, ONE_SEED, WITHIN, Sweep
 
-NAME, NUMBER, TITLE = "morph", 1, "One change at a time, 2017 to 2026"
+NAME, NUMBER, TITLE = "morph", 1, "Fourteen changes, 2017 to 2026"
 LINE_WIDTH, MOST_LINES = 36, 4
 NOTES = {WITHIN: "within spread", ONE_SEED: "one seed"}
 COSTS = ("parameters_total", "parameters_active", "kv_bytes_per_token", "cache_bytes", "flops_per_token")
@@ -261,7 +261,10 @@ def _caption(sweep: Sweep, k: int, after: ModelConfig) -> str:
             f"One expert serves every token, {moe and moe.top_k} more are chosen: as many active parameters as before."
         ),
         13: lambda: "The balancing loss goes. A bias that only the choice sees moves against the observed load.",
-        14: lambda: f"Windows give way to a state of fixed size: {kv} bytes of keys and values a token.",
+        14: lambda: (
+            f"Windows give way to a state of fixed size: {kv} bytes of keys and values a token, "
+            f"{in_bytes(now.cache_bytes)} in all at {context} tokens."
+        ),
     }
     return captions[k]()
 

@@ -28,10 +28,12 @@ WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.j
 
 @dataclass(frozen=True)
 class State:
-    """Where a run stands: optimizer steps taken, and CPU seconds spent on them."""
+    """Where a run stands: optimizer steps taken, CPU seconds spent on them, and how often each expert was chosen
+    since the last validation, (layers, E), None without experts."""
 
     step: int = 0
     cpu_seconds: float = 0.0
+    load: list[list[int]] | None = None
 
 
 def save_checkpoint(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> Path:
@@ -41,6 +43,7 @@ def save_checkpoint(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer
     record = {
         "step": state.step,
         "cpu_seconds": state.cpu_seconds,
+        "load": state.load,
         "config": config_digest(run.config),
         "corpus": run.facts["corpus"]["sha256"],
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
@@ -74,7 +77,7 @@ def restore(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer) -> Sta
     _fill(model, tensors[WEIGHTS], folder)
     _set_moments(model, optimizer, tensors[MOMENTS], folder)
     _set_random_state(record["random"])
-    return State(record["step"], record["cpu_seconds"])
+    return State(record["step"], record["cpu_seconds"], record["load"])
 
 
 def load_model(run: Run, device: str = "cpu") -> morph.Decoder:

@@ -51,7 +51,7 @@ def foot(sweep: Sweep) -> str:
         return "One seed shows no spread: no difference above is a finding. Three seeds: morph sweep"
     return (
         f"Differences are paired over {len(sweep.seeds)} seeds, ± the half-width of a 95 % t-interval; "
-        f"one inside its interval is within the spread."
+        f"one inside its interval is within the spread, and about one in twenty lands outside by luck alone."
     )
 
 

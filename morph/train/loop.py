@@ -131,7 +131,7 @@ class _Loop:
         self.model = morph.build(run.config, seed=run.seed, device=device).train()
         self.optimizer = make_optimizer(self.model, run.recipe)
         self.state = restore(run, self.model, self.optimizer)
-        self.load: Tensor | None = None
+        self.load = None if self.state.load is None else torch.tensor(self.state.load)
 
     def run_steps(self, on_step: Callable[[StepReport], None] | None, stop: threading.Event) -> Outcome:
         """Take the remaining steps; see `train`."""
@@ -141,7 +141,8 @@ class _Loop:
         with open(run.metrics_path, "a", encoding="utf-8") as metrics:
             while self.state.step < recipe.steps and not stop.is_set():
                 report = self._step(self.state.step)
-                self.state = State(report.step, cpu + time.process_time())
+                load = None if self.load is None else self.load.tolist()
+                self.state = State(report.step, cpu + time.process_time(), load)
                 metrics.write(json.dumps({k: v for k, v in asdict(report).items() if v is not None}) + "\n")
                 metrics.flush()
                 if report.step % recipe.checkpoint_every == 0 or report.step == recipe.steps:
@@ -194,7 +195,7 @@ class _Loop:
     def _watch(self, load: Tensor | None) -> None:
         """Add up how often each expert was chosen, (layers, E), until the next validation."""
         if load is not None:
-            self.load = load if self.load is None else self.load + load
+            self.load = load.cpu() if self.load is None else self.load + load.cpu()
 
     def _save(self, metrics: Any) -> int:
         os.fsync(metrics.fileno())

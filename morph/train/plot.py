@@ -1,4 +1,4 @@
-"""The sweep as a picture: quality on top, and below it the two costs that quality is bought with."""
+"""The sweep as a picture: quality on top, and below it what each stage costs."""
 
 import io
 from pathlib import Path
@@ -24,9 +24,10 @@ def plot(sweep: Sweep, path: Path) -> None:
             "matplotlib is missing: the plot needs the extra 'train' (pip install -e '.[train]')"
         ) from None
     places = range(len(sweep.stages))
-    figure = Figure(figsize=(10, 8), layout="constrained")
+    figure = Figure(figsize=(10, 10.5), layout="constrained")
     FigureCanvasAgg(figure)
-    loss, parameters, cache, flops = figure.subplots(4, 1, sharex=True, height_ratios=[3, 1, 1, 1])
+    loss, *costs = figure.subplots(6, 1, sharex=True, height_ratios=[3, 1, 1, 1, 1, 1])
+    parameters, written, cache, flops, seconds = costs
     for place, result in zip(places, sweep.stages, strict=True):
         values = [run.bits_per_byte for run in result.runs]
         loss.plot([place] * len(values), values, "o", color=QUIET, markersize=4, zorder=2)
@@ -43,10 +44,12 @@ def plot(sweep: Sweep, path: Path) -> None:
         "Active parameters, millions (outline: total)",
     )
     parameters.bar(places, [r.parameters_total / 1e6 for r in sweep.stages], fill=False, edgecolor=QUIET, width=0.6)
+    _bars(written, [r.kv_bytes_per_token for r in sweep.stages], "Keys and values written per token, bytes")
     _bars(cache, [r.cache_bytes / 1024 for r in sweep.stages], f"Cache at {context}, KiB")
     _bars(flops, [r.flops_per_token / 1e6 for r in sweep.stages], f"Forward MFLOPs per token at {context}")
-    flops.set_xticks(list(places), [f"{r.stage} {r.slug}" for r in sweep.stages], rotation=40, ha="right")
-    for axes in (loss, parameters, cache, flops):
+    _bars(seconds, [r.cpu_seconds for r in sweep.stages], "CPU seconds of a training run")
+    seconds.set_xticks(list(places), [f"{r.stage} {r.slug}" for r in sweep.stages], rotation=40, ha="right")
+    for axes in (loss, *costs):
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(colors=INK, labelsize=9)
     png = io.BytesIO()

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from morph.errors import MorphError
+from morph.errors import INTERRUPTED, MorphError
 from morph.train import ledger
 from morph.train.start import Request, start
 from morph.train.sweep import StageResult, Sweep
 from morph.train.sweeper import COST_CONTEXT, Plan, Progress, run_sweep
-
-INTERRUPTED = 130
 
 
 @contextlib.contextmanager

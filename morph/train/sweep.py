@@ -151,9 +151,10 @@ class Sweep:
 
     def __getitem__(self, stage: int | str) -> StageResult:
         """The result of a stage, by number or slug. Raises MorphError when the sweep lacks it."""
-        for result in self.stages:
-            if stage in (result.stage, result.slug):
-                return result
+        numbers = {result.slug: result.stage for result in self.stages}
+        number = numbers.get(stage, stage) if isinstance(stage, str) else stage
+        if number in self._by_stage:
+            return self._by_stage[number]
         raise MorphError(f"the sweep has no stage {stage!r}: it has {', '.join(r.slug for r in self.stages)}")
 
     def difference(self, stage: int) -> Difference | None:
@@ -258,7 +259,8 @@ def to_markdown(sweep: Sweep) -> str:
         "",
         "Bits per byte: held-out text, mean over seeds; spread: largest minus smallest. vs previous: mean "
         "difference to the stage before, paired by seed, ± the half-width of its 95 % t-interval; inside it, "
-        f'the difference is "{WITHIN}". Cache and FLOPs are at {context:,} tokens; bytes are bf16.',
+        f'the difference is "{WITHIN}". Of {len(sweep.stages) - 1} such comparisons about one in twenty lands '
+        f"outside by luck alone. Cache and FLOPs are at {context:,} tokens; bytes are bf16.",
         *(["One seed shows no spread: no difference in this table is a finding."] if len(sweep.seeds) == 1 else []),
         "",
     ]

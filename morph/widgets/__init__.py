@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'morph.widgets' has no attribute {name!r}")
     if find_spec("anywidget") is None:
         raise MorphError(
-            'notebook figures need anywidget, which is not installed; pip install "morph-tutorial[notebook]"'
+            "notebook figures need anywidget, which is not installed: pip install -e '.[notebook]' in Morph's folder"
         )
     from morph.widgets.stepper import Stepper
 
