@@ -8,17 +8,21 @@ record of its own, never a flag on another.
 from __future__ import annotations
 
 import dataclasses
-import math
 import tomllib
 import types
 import typing
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, ClassVar, Literal, Union
 
 from morph.errors import MorphError, nearest
 
 Placement = Literal["post", "pre"]
 Activation = Literal["relu", "silu"]
+
+
+MOST = {"n_layers": 10_000, "any": 100_000_000}
+"""Upper limits of whole numbers, far above any model, so that a slip of the keyboard is caught before memory is."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -29,24 +33,31 @@ def require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A record whose `kind` names it in files; integer fields are at least 1 unless listed in `may_be_zero`."""
+    """A record whose `kind` names it in files.
+
+    Whole numbers lie between 1 (0 where `may_be_zero` lists them) and `MOST`, other numbers are finite and positive.
+    """
 
     kind: ClassVar[str]
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, low = getattr(self, field.name), 0 if field.name in self.may_be_zero else 1
-            name = f"{self.kind}.{field.name}"
+            value, name = getattr(self, field.name), f"{self.kind}.{field.name}"
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if field.type in ("int", "int | None") and value is not None:
-                whole = isinstance(value, int) and not isinstance(value, bool)
-                require(whole, f"{name} = {value!r} is not a whole number; give an integer >= {low}")
+                low, high = 0 if field.name in self.may_be_zero else 1, MOST.get(field.name, MOST["any"])
+                require(is_number and isinstance(value, int), f"{name} = {value!r} is not a whole number; give one")
                 require(value >= low, f"{name} = {value} is below {low}; give an integer >= {low}")
+                require(value <= high, f"{name} = {value} is above {high:,}; give less")
             elif field.type == "float":
-                number = isinstance(value, int | float) and not isinstance(value, bool)
-                require(number and 0 < value < math.inf, f"{name} = {value!r} must be a finite number above 0")
+                fine = is_number and 0 < value < 1e30
+                require(fine, f"{name} = {value!r} must be a finite number above 0")
             elif field.type == "bool":
                 require(isinstance(value, bool), f"{name} = {value!r} must be true or false")
+            elif kinds := _record_types(type(self), field.name):
+                allowed = ", ".join(kind.kind for kind in kinds if issubclass(kind, Spec))
+                require(isinstance(value, kinds), f"{name} = {value!r} is not one of: {allowed}")
 
     def describe(self) -> str:
         """A short form for one line of text, such as `RMSNorm(eps=1e-05)`."""
@@ -296,11 +307,6 @@ class ModelConfig(Spec):
     def __post_init__(self) -> None:
         super().__post_init__()
         _one_of("placement", self.placement, Placement)
-        for name, union in (("norm", Norm), ("position", Position), ("layout", Layout), ("feed_forward", FeedForward)):
-            kinds = typing.get_args(union)
-            allowed = ", ".join(kind.kind for kind in kinds)
-            value = getattr(self, name)
-            require(isinstance(value, kinds), f"{name} = {value!r} is not one of: {allowed}")
         attention = self.attention
         if attention.head_dim is None:
             require(
@@ -368,7 +374,11 @@ def diff(a: Spec, b: Spec, path: str = "") -> list[Change]:
     """List the fields in which `b` differs from `a`, outermost first.
 
     Records of the same kind are compared field by field; records of different kinds are one change.
+
+    Raises:
+        MorphError: when `a` and `b` are not records of the same kind themselves.
     """
+    require(isinstance(a, Spec) and type(a) is type(b), f"cannot compare {a!r} with {b!r}; give two configs")
     changes: list[Change] = []
     for field in fields(a):
         before, after, where = getattr(a, field.name), getattr(b, field.name), f"{path}{field.name}"
@@ -393,7 +403,15 @@ def _short(value: Any) -> str:
 
 
 def _divisors(n: int) -> str:
-    return ", ".join(str(k) for k in range(1, n + 1) if n % k == 0)
+    return ", ".join(str(k) for k in range(1, min(n, 1024) + 1) if n % k == 0)
+
+
+@cache
+def _record_types(owner: Any, field: str) -> tuple[type, ...]:
+    """The record types that a field takes, and NoneType if it may be absent; () for fields that hold no record."""
+    hint = typing.get_type_hints(owner)[field]
+    options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return options if any(isinstance(t, type) and issubclass(t, Spec) for t in options) else ()
 
 
 def _one_of(name: str, value: Any, allowed: Any) -> None:
@@ -421,16 +439,16 @@ def _from_dict(data: Any, options: tuple[type[Spec], ...], where: str, default: 
         isinstance(kind, str) and kind in by_kind, f"{where}.kind = {kind!r} is not one of: {', '.join(by_kind)}{hint}"
     )
     spec, values = by_kind[str(kind)], {k: v for k, v in data.items() if k != "kind"}
-    hints, known = typing.get_type_hints(spec), {f.name: f for f in fields(spec)}
+    known = {f.name: f for f in fields(spec)}
     for name in values:
         hint = nearest(name, known)
         require(name in known, f"{where}.{name} is not a field of {kind!r}; it has {', '.join(known)}{hint}")
     missing = [n for n, f in known.items() if f.default is dataclasses.MISSING and n not in values]
     require(not missing, f"{where} lacks {', '.join(missing)}; every {kind!r} needs it")
     for name, value in values.items():
-        union = typing.get_args(hints[name]) if typing.get_origin(hints[name]) in (Union, types.UnionType) else ()
-        inner = tuple(t for t in union or (hints[name],) if isinstance(t, type) and issubclass(t, Spec))
-        if inner and not (value is None and type(None) in union):
+        kinds = _record_types(spec, name)
+        if kinds and not (value is None and type(None) in kinds):
+            inner = tuple(kind for kind in kinds if issubclass(kind, Spec))
             values[name] = _from_dict(value, inner, f"{where}.{name}")
     return spec(**values)
 

@@ -32,7 +32,9 @@ def next_token_probabilities(
     probabilities = ranked.softmax(dim=-1)
     if top_p is not None:
         before = probabilities.cumsum(dim=-1) - probabilities
-        probabilities = probabilities.masked_fill(before >= top_p, 0.0)
+        beyond = before >= top_p
+        beyond[..., 0] = False  # the most probable token stays, however small p is
+        probabilities = probabilities.masked_fill(beyond, 0.0)
         probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
     return torch.zeros_like(logits).scatter(-1, ids, probabilities)
 

@@ -18,5 +18,5 @@ class MorphError(ValueError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'gqa'?"` for the known word closest to `word`, or `""` when none is close."""
-    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    match = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else ""

@@ -50,7 +50,9 @@ class Decoder(Organ):
         return self.embedding.weight if self.head is None else self.head.weight
 
     def new_cache(self, batch_size: int = 1) -> Cache:
-        """An empty cache for `batch_size` texts."""
+        """An empty cache for `batch_size` texts. Raises MorphError below one."""
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise MorphError(f"batch_size = {batch_size!r}: a cache holds at least one text; give 1 or more")
         return Cache(batch_size, [block.new_cache() for block in self.blocks if isinstance(block, Block)])
 
     def forward(
@@ -101,6 +103,11 @@ class Decoder(Organ):
         past = cache.columns if cache is not None else 0
         pads = None
         if cache is not None:
+            mine = [type(layer) for layer in self.new_cache(1).layers]
+            if [type(layer) for layer in cache.layers] != mine:
+                raise MorphError(
+                    "this cache is that of a model with other layers; make one with this model's new_cache"
+                )
             cache.admit(B, S, lengths)
             pads = cache.pads
         elif lengths is not None and bool((lengths < S).any()):
@@ -122,6 +129,8 @@ class Decoder(Organ):
             return
         if self.embedding.weight.is_meta:
             raise MorphError("a model on the meta device has shapes and no numbers; build it on another to run it")
+        if not isinstance(ids, Tensor):
+            raise MorphError(f"ids are a {type(ids).__name__}; give a non-empty (B, S) tensor of integers")
         if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32) or ids.numel() == 0:
             raise MorphError(
                 f"ids have shape {tuple(ids.shape)} and type {ids.dtype}; give a non-empty (B, S) tensor of integers"
@@ -159,7 +168,15 @@ def build(config: config.ModelConfig, seed: int = 0, device: str | torch.device 
     """A new model with weights drawn on the CPU, so that a seed means the same weights on every device.
 
     On `device="meta"` it has shapes and no storage, whatever its size.
+
+    Raises:
+        MorphError: for a device that is not there.
     """
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise MorphError(f"device {str(device)!r} cannot be used here ({reason}); build on 'cpu'") from None
     with torch.device("meta"):
         model = Decoder(config)
     if torch.device(device).type == "meta":

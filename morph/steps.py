@@ -309,11 +309,12 @@ def original(size: Size) -> ModelConfig:
 def number_of(stage: int | str) -> int:
     """The number, 0 to 14, of a stage given as number, digits or slug. Raises `MorphError` naming the nearest slug."""
     word = str(stage)
-    if isinstance(stage, bool) or (word not in SLUGS and not (word.isdigit() and int(word) < len(SLUGS))):
+    numbers = [str(number) for number in range(len(SLUGS))]
+    if isinstance(stage, bool) or word not in (*SLUGS, *numbers):
         raise MorphError(
-            f"unknown stage {stage!r}: give 0 to {len(STEPS)} or one of {', '.join(SLUGS)}{nearest(word, SLUGS)}"
+            f"unknown stage {word[:40]!r}: give 0 to {len(STEPS)} or one of {', '.join(SLUGS)}{nearest(word, SLUGS)}"
         )
-    return SLUGS.index(word) if word in SLUGS else int(word)
+    return SLUGS.index(word) if word in SLUGS else numbers.index(word)
 
 
 def slug_of(stage: int | str) -> str:

@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morph.config import (
+    MLP,
     Attention,
     GatedDeltaNet,
     GatedMLP,
     Interleaved,
+    LayerNorm,
     ModelConfig,
     MoE,
     NoPosition,
+    RMSNorm,
     Rope,
     SelectionBias,
     Sinusoid,
@@ -160,3 +163,24 @@ def test_null_stands_for_an_absent_option() -> None:
     data = stage("gqa", "nano").to_dict()
     data["attention"]["qk_norm"] = None
     assert ModelConfig.from_dict(data) == stage("gqa", "nano")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: replace(stage(9, "nano"), attention=None), ["model.attention = None", "attention"]),
+        (lambda: Interleaved(n_local=3, local=None), ["local = None", "sliding-window, gated-delta-net"]),  # type: ignore[arg-type]
+        (lambda: _moe(expert=MLP(width=4, activation="relu")), ["moe.expert", "gated-mlp"]),
+        (lambda: _moe(balance=None), ["balance = None", "auxiliary-loss, selection-bias"]),
+        (lambda: _attention(qk_norm=LayerNorm()), ["qk_norm", "rms-norm"]),
+        (lambda: _attention(n_heads=10**30, n_kv_heads=7), ["above 100,000,000"]),
+        (lambda: replace(stage(0, "nano"), n_layers=10**9), ["n_layers = 1000000000", "10,000"]),
+        (lambda: RMSNorm(eps=10**400), ["eps", "finite"]),
+        (lambda: diff(stage(0), None), ["give two configs"]),  # type: ignore[arg-type]
+        (lambda: diff(stage(0), RMSNorm()), ["give two configs"]),
+    ],
+)
+def test_wrong_records_and_huge_numbers_are_refused_at_once(make, words: list[str]) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(MorphError) as error:
+        make()
+    assert all(word in str(error.value) for word in words)

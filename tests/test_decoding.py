@@ -47,6 +47,7 @@ def test_the_distribution_sampled_from() -> None:
     assert torch.allclose(next_token_probabilities(logits, 1.0, None, 0.81)[0, 1], torch.tensor(1 / 9))
     squared = torch.tensor([[0.25, 0.01, 0.09, 0.01]]) / 0.36
     assert torch.allclose(next_token_probabilities(logits, 0.5, None, None), squared)
+    assert next_token_probabilities(logits, 1.0, None, 1e-300).tolist() == [[1, 0, 0, 0]]
     assert next_token_probabilities(logits, 1.0, 99, 1.0).sum() == pytest.approx(1.0)
 
 

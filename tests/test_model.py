@@ -130,6 +130,19 @@ def test_bad_targets_are_refused(targets: torch.Tensor, words: list[str]) -> Non
     assert all(word in str(error.value) for word in words)
 
 
+def test_what_python_callers_may_get_wrong_is_told() -> None:
+    model = stage_model(14)
+    for batch_size in (0, -1, 2.5):
+        with pytest.raises(MorphError, match="at least one text"):
+            model.new_cache(batch_size)  # type: ignore[arg-type]
+    with pytest.raises(MorphError, match="ids are a list"):
+        model([[1, 2]])  # type: ignore[arg-type]
+    with pytest.raises(MorphError, match="a model with other layers"):
+        model(random_ids(model, 1, 3), cache=stage_model(9).new_cache(1))
+    with pytest.raises(MorphError, match="'gpu' cannot be used here"):
+        morph.build(stage(0, "nano"), device="gpu")
+
+
 def test_a_model_on_meta_says_that_it_cannot_run() -> None:
     with pytest.raises(MorphError, match="meta device has shapes and no numbers"):
         morph.build(stage(14, "small"), device="meta")(torch.zeros(2, 100, dtype=torch.long))

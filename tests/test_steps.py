@@ -125,11 +125,14 @@ def test_steps_are_numbered_named_and_found() -> None:
     assert all(step.year in range(2017, 2027) and step.title and step.pressure and step.source for step in STEPS)
 
 
-@pytest.mark.parametrize(("asked", "hint"), [("gaq", "gqa"), ("pre_norm", "pre-norm"), (15, ""), (-1, ""), ("", "")])
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [("gaq", "gqa"), ("pre_norm", "pre-norm"), (15, ""), (-1, ""), ("", ""), ("\u00b2", ""), ("\u0663", "")],
+)
 def test_unknown_stages_suggest_the_nearest(asked: int | str, hint: str) -> None:
     with pytest.raises(MorphError) as error:
         stage(asked)
-    assert repr(asked) in str(error.value)
+    assert repr(str(asked)) in str(error.value)
     if hint:
         assert f"did you mean '{hint}'" in str(error.value)
 

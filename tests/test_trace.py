@@ -79,6 +79,16 @@ def test_a_trace_closes_is_detached_and_survives_a_file(tmp_path: Path) -> None:
     assert all(torch.equal(again[name], seen[name]) for name in seen)
 
 
+def test_files_that_cannot_be_are_told(tmp_path: Path) -> None:
+    with pytest.raises(MorphError, match="cannot write"):
+        Trace({"a": torch.ones(1)}).save(tmp_path / "no" / "where")
+    with pytest.raises(MorphError, match="cannot read"):
+        Trace.load(tmp_path / "nothing")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(MorphError, match="is not a saved trace"):
+        Trace.load(tmp_path / "text")
+
+
 def test_an_unknown_name_suggests_the_nearest() -> None:
     model = stage_model(0)
     with morph.trace(model) as seen:

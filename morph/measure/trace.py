@@ -97,13 +97,22 @@ class Trace(Mapping[str, Tensor]):
         self._tensors[key] = held.float() if held.dtype in (torch.bfloat16, torch.float16) else held
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one safetensors file."""
-        _safetensors().save_file({name: tensor.contiguous() for name, tensor in self.items()}, str(path))
+        """Write everything to one safetensors file. Raises MorphError when it cannot be written."""
+        tensors = {name: tensor.contiguous() for name, tensor in self.items()}
+        try:
+            Path(path).write_bytes(_safetensors().save(tensors))
+        except OSError as error:
+            raise MorphError(f"cannot write {path}: {error.strerror}; choose another place") from None
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Read a file that `save` wrote."""
-        return cls(_safetensors().load_file(str(path)))
+        """Read a file that `save` wrote. Raises MorphError when it is none."""
+        try:
+            return cls(_safetensors().load(Path(path).read_bytes()))
+        except OSError as error:
+            raise MorphError(f"cannot read {path}: {error.strerror}; give a file that Trace.save wrote") from None
+        except Exception as error:  # safetensors raises a type of its own
+            raise MorphError(f"{path} is not a saved trace ({error}); give a file that Trace.save wrote") from None
 
 
 def _safetensors() -> Any:
