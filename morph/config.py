@@ -11,6 +11,7 @@ import dataclasses
 import tomllib
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, ClassVar, Literal, Union
@@ -406,12 +407,14 @@ def _divisors(n: int) -> str:
     return ", ".join(str(k) for k in range(1, min(n, 1024) + 1) if n % k == 0)
 
 
-@cache
-def _record_types(owner: Any, field: str) -> tuple[type, ...]:
+def _find_record_types(owner: type[Spec], field: str) -> tuple[type, ...]:
     """The record types that a field takes, and NoneType if it may be absent; () for fields that hold no record."""
     hint = typing.get_type_hints(owner)[field]
     options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
     return options if any(isinstance(t, type) and issubclass(t, Spec) for t in options) else ()
+
+
+_record_types: Callable[[type[Spec], str], tuple[type, ...]] = cache(_find_record_types)
 
 
 def _one_of(name: str, value: Any, allowed: Any) -> None:
