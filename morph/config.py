@@ -414,7 +414,7 @@ def _find_record_types(owner: type[Spec], field: str) -> tuple[type, ...]:
     return options if any(isinstance(t, type) and issubclass(t, Spec) for t in options) else ()
 
 
-_record_types: Callable[[type[Spec], str], tuple[type, ...]] = cache(_find_record_types)
+_record_types: Callable[[type[Spec], str], tuple[type, ...]] = cache(_find_record_types)  # type: ignore[assignment]
 
 
 def _one_of(name: str, value: Any, allowed: Any) -> None:
