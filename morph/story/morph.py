@@ -262,8 +262,8 @@ def _caption(sweep: Sweep, k: int, after: ModelConfig) -> str:
         ),
         13: lambda: "The balancing loss goes. A bias that only the choice sees moves against the observed load.",
         14: lambda: (
-            f"Windows give way to a state of fixed size: {kv} bytes of keys and values a token, "
-            f"{in_bytes(now.cache_bytes)} in all at {context} tokens."
+            f"A fixed state replaces windows: {kv} bytes a token; the cache, once "
+            f"{in_bytes(then.cache_bytes)}, is {in_bytes(now.cache_bytes)}."
         ),
     }
     return captions[k]()
