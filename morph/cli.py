@@ -1,7 +1,13 @@
 """The command line: `morph COMMAND`. A command imports what it needs when it runs, so help comes at once."""
 
+import contextlib
+import io
 import os
+import re
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -14,6 +20,8 @@ except ImportError:
     print("morph: the command line needs the extra 'train': pip install -e '.[train]'", file=sys.stderr)
     raise SystemExit(2) from None
 
+_NO_MEMORY = re.compile(r"out of memory|can't allocate|not enough memory|invalid buffer size|Storage size", re.I)
+MOST_CONTEXT = 10**12  # tokens
 _MANY_VALUES = ("--seeds", "--stages")  # options that take several words: --seeds 0 1 2
 
 app = typer.Typer(
@@ -26,32 +34,99 @@ Stage = Annotated[str, typer.Argument(help="A stage: 0 to 14, or a slug such as 
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    """Run the command line. What goes wrong is one line on stderr: exit code 2, or 130 for an interruption.
+
+    A request to terminate (SIGTERM) interrupts just as Ctrl-C does.
+    """
+    for stream in (sys.stdout, sys.stderr):  # a terminal or file that cannot hold a sign shows another
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    with _interruptible() as interrupted:
+        try:
+            code = _run(_join_values(sys.argv[1:] if arguments is None else arguments))
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            _end("interrupted", INTERRUPTED)
+        except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
+            _forget_output()
+            raise SystemExit(0) from None
+        except Exception as error:
+            if interrupted.is_set():  # some libraries turn an interruption into an error of their own
+                _end("interrupted", INTERRUPTED)
+            if (told := _told(error)) is None:
+                raise
+            _end(told, BAD_INPUT)
+    raise SystemExit(code)
+
+
+def _run(words: list[str]) -> int:
+    """Run a command without typer's own handling of errors and interruptions; returns the exit code."""
+    command = typer.main.get_command(app)
     try:
-        code = app(
-            args=_join_values(sys.argv[1:] if arguments is None else arguments),
-            prog_name="morph",
-            standalone_mode=False,
-        )
-        sys.stdout.flush()
-    except MorphError as error:
-        _refuse(str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        print("morph: interrupted", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click is underneath
-            raise
-        _refuse(f"{' '.join(error.format_message().split())} (morph --help lists what there is)")
-    raise SystemExit(code or 0)
+        with command.make_context("morph", words) as context:
+            return command.invoke(context) or 0
+    except typer.Exit as end:  # help and version
+        return end.exit_code
 
 
-def _refuse(message: str) -> NoReturn:
-    print(f"morph: {message}", file=sys.stderr)
-    raise SystemExit(BAD_INPUT)
+@contextlib.contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Ctrl-C and a request to terminate set the event and raise KeyboardInterrupt."""
+    event = threading.Event()
+
+    def handle(number: int, frame: Any) -> None:
+        event.set()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield event
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _told(error: Exception) -> str | None:
+    """What a user is told of an error; None when it is a defect of Morph, which shows its traceback."""
+    if isinstance(error, MorphError):
+        return str(error)
+    if hasattr(error, "format_message"):  # typer's own errors have it, whichever click is underneath
+        return f"{error.format_message()} (morph --help lists what there is)"
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply: give a flatter file"
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return f"not enough memory ({str(error)[:80] or 'allocation failed'}): choose a smaller size or batch"
+    if isinstance(error, OSError):
+        what = error.strerror or str(error)
+        if error.filename is None:
+            return f"cannot write the output or read the input ({what}): free some space or send it elsewhere"
+        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+        return f"cannot use {name[:200]} ({what}): check the name, its folder and the permissions"
+    return None
+
+
+def _end(message: str, code: int) -> NoReturn:
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        print(f"morph: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    _forget_output()
+    raise SystemExit(code) from None
+
+
+def _forget_output() -> None:
+    """What could not be written is dropped, so that the interpreter does not try again as it ends."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _join_values(arguments: list[str]) -> list[str]:
@@ -157,8 +232,8 @@ def count(
     """Count parameters, bytes and FLOPs of a stage."""
     import morph
 
-    if context < 1:
-        raise MorphError(f"context is {context}: give at least 1")
+    if not 1 <= context <= MOST_CONTEXT:
+        raise MorphError(f"context is {context}: give 1 to {MOST_CONTEXT:,} tokens")
     _print_costs({f"stage {stage}": morph.stage(stage, size=size)}, context)
 
 
@@ -183,7 +258,9 @@ def _print_costs(configs: dict[str, Any], context: int) -> None:
 def train(
     stage: Annotated[str | None, typer.Option(help="Stage to train: 0 to 14, or a slug.")] = None,
     config: Annotated[Path | None, typer.Option(help="Train a config of your own (TOML or JSON) instead.")] = None,
-    size: Annotated[str, typer.Option(help="nano, tiny or small; with --config it names the recipe.")] = "tiny",
+    size: Annotated[
+        str | None, typer.Option(help="nano, tiny or small; with --config it names the recipe [default: tiny].")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="File or folder of UTF-8 text [default: Python's standard library].")
     ] = None,
@@ -199,7 +276,7 @@ def train(
     checkpoint_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads [default: torch's own].")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
-    attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
+    attached: Annotated[int | None, typer.Option(hidden=True, help="Process to end with.")] = None,
 ) -> int:
     """Train a stage and keep the run; Ctrl-C ends it so that --resume can continue."""
     from morph.train.session import train_here

@@ -1,14 +1,15 @@
 """The tour: the whole tutorial in one command, from fifteen trained models to the figure drawn from them."""
 
-import shutil
 import time
 from pathlib import Path
 
 from morph.errors import INTERRUPTED, MorphError
 from morph.rendering import render_figure
 from morph.steps import SLUGS
+from morph.train.files import new_folder, require_free
 
 FIGURE = "morph"
+_DONE = ".done"  # in a figure's folder that a tour has made
 
 
 def take_tour(out: Path, workers: int = 2) -> int:
@@ -19,16 +20,19 @@ def take_tour(out: Path, workers: int = 2) -> int:
     A tour that was broken off is continued, a finished one shown again; nothing is trained or rendered twice.
     """
     from morph.train.session import sweep_here
-    from morph.train.sweeper import make_plan
+    from morph.train.sweeper import make_plan, require_workers
 
     started = time.monotonic()
     stages = tuple(range(len(SLUGS)))
-    print("From the block of 2017 to a hybrid mixture of experts: fifteen models, fourteen steps, one seed.\n")
+    figure = out / "figure"
+    if not (figure / _DONE).exists():
+        require_free(figure, "--out", "the tour draws its figure there: move it away")
+    require_workers(workers)
     plan = make_plan(out, stages=stages, seeds=(0,), size="tiny", steps=None, data=None)
+    print("From the block of 2017 to a hybrid mixture of experts: fifteen models, fourteen steps, one seed.\n")
     sweep = sweep_here(plan, workers)
     if sweep is None:
         return INTERRUPTED
-    figure = out / "figure"
     rendered = _render(figure, out / "sweep.json")
     print(f"\nThe tour took {(time.monotonic() - started) / 60:.1f} minutes. What it left:\n")
     for label, path in (("table", "table.md"), ("plot", "plot.png"), ("runs", "runs")):
@@ -49,14 +53,16 @@ def take_tour(out: Path, workers: int = 2) -> int:
 
 def _render(figure: Path, sweep: Path) -> dict[str, Path]:
     """Figure 1 from this tour's runs: where its video and stills are; a line instead when rendering fails."""
-    done = figure / ".done"
-    if not done.exists():
+    if not (figure / _DONE).exists():
         print("\nRendering Figure 1 from these runs ...", flush=True)
-        shutil.rmtree(figure, ignore_errors=True)
         try:
-            render_figure(FIGURE, figure, quality="480p", theme="dark", sweep=sweep)
+            with new_folder(figure) as folder:
+                render_figure(FIGURE, folder / "made", quality="480p", theme="dark", sweep=sweep)
+                for path in sorted((folder / "made").iterdir()):
+                    path.rename(folder / path.name)
+                (folder / "made").rmdir()
+                (folder / _DONE).touch()
         except MorphError as error:
             print(f"morph: {error}\nThe rest of the tour is complete; run it again to add the figure.")
             return {}
-        done.touch()
     return {"video": figure / f"{FIGURE}.mp4", "stills": figure}

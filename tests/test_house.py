@@ -23,6 +23,7 @@ FLOORS = [  # from the ground up
     ["morph.rendering"],
     ["morph.tour"],
     ["morph.cli"],
+    ["morph.__main__"],
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = {"MorphError", "ModelConfig", "Decoder", "STEPS", "SLUGS", "stage", "diff", "build", "generate", "count"}

@@ -113,10 +113,52 @@ def test_a_file_gives_the_sweep_back(tmp_path: Path) -> None:
     }  # fmt: skip
     with pytest.raises(MorphError, match="sweep format 9: this version reads 1"):
         Sweep.from_dict(values | {"format": 9})
-    with pytest.raises(MorphError, match="not a whole sweep file"):
+    with pytest.raises(MorphError, match="the sweep lacks 'corpus'"):
         Sweep.from_dict({k: v for k, v in values.items() if k != "corpus"})
     with pytest.raises(MorphError, match="no sweep at"):
         Sweep.load(tmp_path / "elsewhere.json")
+
+
+@pytest.mark.parametrize("value", [{}, [], None, 5, "text"])
+def test_a_file_that_holds_no_sweep_is_refused(tmp_path: Path, value: object) -> None:
+    (tmp_path / "sweep.json").write_text(json.dumps(value))
+    with pytest.raises(MorphError, match=r"sweep\.json: (the sweep holds|sweep format None)"):
+        Sweep.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("size", "huge", "size is 'huge', not one of nano, tiny, small"),
+        ("size", ["tiny"], "size is a list of 1"),
+        ("steps", "300", "steps is '300'"),
+        ("seeds", [], "seeds is [], not a list"),
+        ("seeds", ["a"], "seeds is a list of 1, not a list of different whole numbers"),
+        ("versions", {"torch": "2"}, "versions lacks 'morph'"),
+        ("corpus", {"name": 5}, "corpus: name is 5, not text"),
+        ("stages", [], "stages is [], not a list with at least one entry"),
+        ("stages/0/stage", 77, "stages[0]: stage 77 is not '2017'"),
+        ("stages/1/stage", 0, "stages[1]: stage 0 is not 'pre-norm'"),
+        ("stages/1", [], "stages[1] holds [], not a table"),
+        ("stages/2/cache_bytes", True, "stages[2]: cache_bytes is True"),
+        ("stages/3/runs", [], "stages[3]: runs is [], not a list with at least one entry"),
+        ("stages/3/runs/1/bits_per_byte", math.nan, "stages[3].runs[1]: bits_per_byte is nan, not a finite number"),
+        ("stages/3/runs/1/cpu_seconds", -math.inf, "stages[3].runs[1]: cpu_seconds is -inf"),
+        ("stages/3/runs/1/seed", 0, "stages[3] has a seed twice"),
+    ],
+)
+def test_a_wrong_entry_is_named_with_its_file(tmp_path: Path, place: str, value: object, words: str) -> None:
+    values = json.loads(json.dumps(HAND.to_dict()))
+    *path, last = [int(key) if key.isdigit() else key for key in place.split("/")]
+    table = values
+    for key in path:
+        table = table[key]
+    table[last] = value
+    (tmp_path / "sweep.json").write_text(json.dumps(values))
+    with pytest.raises(MorphError) as caught:
+        Sweep.load(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'sweep.json'}: ")
+    assert words in str(caught.value)
 
 
 def test_tables_hold_the_same_numbers() -> None:

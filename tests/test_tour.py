@@ -24,7 +24,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     def render(figure: str, out: Path, **given: Any) -> list[Path]:
         made.append((figure, given["sweep"]))
-        out.mkdir(parents=True)
+        out.mkdir()
         (out / "morph.mp4").touch()
         return [out / "morph.mp4"]
 
@@ -62,6 +62,36 @@ def test_a_figure_that_cannot_be_rendered_is_told_and_tried_again(
     assert "morph.mp4" not in told
     assert take_tour(tmp_path) == 0
     assert "figure/morph.mp4" in capsys.readouterr().out
+
+
+def test_a_figure_folder_of_someone_else_is_left_alone_and_refused_first(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "figure").mkdir()
+    (tmp_path / "figure" / "mine.txt").write_text("mine")
+    with pytest.raises(MorphError, match=r"figure exists already and is never overwritten: .*move it away"):
+        take_tour(tmp_path)
+    with pytest.raises(MorphError, match="workers is 10000: give 1 to"):
+        take_tour(tmp_path / "new", workers=10_000)
+    assert (tmp_path / "figure" / "mine.txt").read_text() == "mine"
+    assert capsys.readouterr().out == ""
+    assert calls == []
+
+
+def test_a_rendering_that_is_interrupted_leaves_no_figure(
+    calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(figure: str, out: Path, **_: Any) -> list[Path]:
+        out.mkdir()
+        (out / "half.png").touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(tour, "render_figure", interrupt)
+        take_tour(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert take_tour(tmp_path) == 0
+    assert sorted(p.name for p in (tmp_path / "figure").iterdir()) == [".done", "morph.mp4"]
 
 
 def test_a_tour_broken_off_ends_with_130(calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The corpus and its batches: no text in both splits, the same text every time, clear words for bad text."""
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -103,12 +104,64 @@ def test_missing_empty_and_unreadable_are_told_apart(tmp_path: Path, monkeypatch
         load_corpus(tmp_path / "shut.txt")
 
 
+def test_what_is_neither_file_nor_folder_is_called_by_its_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tube")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    cases = {
+        tmp_path / "tube": "tube is a pipe: --data takes files and folders of UTF-8 text only",
+        tmp_path: "dangling, which is a link to nothing",
+        Path("/dev/zero"): "/dev/zero is a device",
+        Path("~nouser/x"): "no data at ~nouser/x, which is not there",
+        tmp_path / "tube" / "x": "which is not there",
+        tmp_path / ("n" * 300): "File name too long",
+        Path("a\0b"): "embedded null byte",
+    }
+    for path, words in cases.items():
+        with pytest.raises(MorphError) as caught:
+            load_corpus(path)
+        assert words in str(caught.value)
+    with pytest.raises(MorphError, match="--data is empty: give a file or folder"):
+        load_corpus("")
+
+
+def test_a_folder_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path)
+    listed = os.scandir
+
+    def shut(path: str) -> object:
+        if str(path).endswith("part1"):  # file modes do not stop an administrator
+            raise PermissionError(13, os.strerror(13), str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", shut)
+    with pytest.raises(MorphError, match=r"cannot read .*part1: Permission denied"):
+        load_corpus(tmp_path)
+
+
+def test_names_need_not_be_utf8(tmp_path: Path) -> None:
+    root = tmp_path / os.fsdecode(b"na\xefve")
+    try:
+        folder(root)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    (root / os.fsdecode(b"\xff.txt")).write_text("more text " * 20)
+    corpus = load_corpus(root)
+    assert len(corpus.train_files) + len(corpus.validation_files) == 46
+    assert corpus.name.endswith("na\ufffdve")
+    assert load_corpus(corpus.path).sha256 == corpus.sha256
+    json.dumps(corpus.describe()["name"], ensure_ascii=False).encode()
+
+
 def test_too_short_names_both_numbers(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("x" * 400)
     corpus = load_corpus(tmp_path / "short.txt")
     corpus.require(19)
     with pytest.raises(MorphError, match="its validation part has 20 bytes and a context of 20 needs at least 21"):
         corpus.require(20)
+    with pytest.raises(MorphError, match=r"give more text \(--data\)$"):  # no smaller size helps
+        corpus.require(64)
+    with pytest.raises(MorphError, match=r"or a smaller size \(--size nano\)$"):
+        corpus.require(65)
 
 
 def test_batches_depend_on_their_numbers_alone() -> None:

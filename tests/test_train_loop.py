@@ -13,7 +13,7 @@ import morph
 from morph.errors import MorphError
 from morph.train import data, load_model
 from morph.train.data import Corpus, load_corpus
-from morph.train.device import available_devices, pick_device, pick_precision, world
+from morph.train.device import World, available_devices, pick_device, pick_precision, world
 from morph.train.loop import StepReport, fullest_share, make_optimizer, train
 from morph.train.recipe import Recipe
 from morph.train.runs import Run
@@ -164,6 +164,11 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(monkeypatch: 
     assert pick_precision("auto", torch.device("cuda")) == "bf16"
     assert pick_precision("auto", torch.device("cpu")) == "fp32"
     assert pick_precision("bf16", torch.device("cpu")) == "bf16"
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(MorphError, match="WORLD_SIZE is 2"):
+
+
+@pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", "2"), ("WORLD_SIZE", "many"), ("RANK", "1"), ("RANK", "")])
+def test_more_than_one_process_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    assert world() == World(rank=0, size=1)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(MorphError, match=f"{name} is '{value}' and training uses one process"):
         world()

@@ -32,6 +32,9 @@ def test_round_trip_and_changes() -> None:
     assert Recipe.from_dict(recipe.to_dict()) == recipe
     with pytest.raises(MorphError, match="unknown recipe field 'momentum'"):
         Recipe.from_dict({"momentum": 0.9})
+    with pytest.raises(MorphError, match="the recipe lacks 'accumulation'"):
+        Recipe.from_dict({"steps": 3})
+    assert recipe.digest() == Recipe.from_dict(recipe.to_dict()).digest() != recipe.with_(clip=0.5).digest()
     with pytest.raises(MorphError, match="unknown size 'huge': choose one of nano, tiny, small"):
         default_recipe("huge")
 
@@ -46,6 +49,11 @@ def test_round_trip_and_changes() -> None:
         ("warmup", 1.5, "warmup is 1.5: give a share from 0 to 1"),
         ("weight_decay", -0.1, "weight_decay is -0.1"),
         ("betas", (0.9, 1.0), "betas are"),
+        ("steps", 10**30, "give a whole number of at least 1 and at most 1,000,000,000"),
+        ("clip", "1", "clip is '1': give a number"),
+        ("learning_rate", 10**400, "give a number"),
+        ("betas", "ab", "betas are 'ab'"),
+        ("betas", 0.9, "betas are 0.9"),
         ("precision", "fp8", "precision is 'fp8': choose one of auto, fp32, bf16"),
     ],
 )

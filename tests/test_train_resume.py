@@ -53,6 +53,7 @@ PLACES = {
     "while the second checkpoint is filled": lambda: dying(files, "write_bytes", 8),
     "before the second checkpoint gets its name": lambda: dying(files, "sync_folder", 7),
     "before latest points to it": lambda: dying(files, "replace_bytes", 4),
+    "while latest is replaced": lambda: dying(os, "replace", 6),
     "before the summary": lambda: dying(Run, "write_summary", 1),
 }
 
@@ -96,6 +97,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, di
         ("while the second checkpoint is filled", "step-000003"),
         ("before the second checkpoint gets its name", "step-000003"),
         ("before latest points to it", "step-000003"),
+        ("while latest is replaced", "step-000003"),
         ("before the summary", "step-000007"),
     ],
 )

@@ -79,10 +79,11 @@ def test_text_and_vocabulary_are_checked_first(tmp_path: Path, corpus: Corpus) -
 
 
 def test_metrics_survive_a_line_cut_short(run: Run) -> None:
-    run.metrics_path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"ste')
+    lines = [f'{{"step": {step}, "bits_per_byte": 5.5}}\n' for step in (1, 2, 3)]
+    run.metrics_path.write_text("".join(lines) + '{"ste')
     assert [r["step"] for r in run.metrics()] == [1, 2, 3]
     run.truncate_metrics(2)
-    assert run.metrics_path.read_text() == '{"step": 1}\n{"step": 2}\n'
+    assert run.metrics_path.read_text() == "".join(lines[:2])
 
 
 def test_resuming_with_something_else_is_refused(run: Run, tmp_path: Path) -> None:
@@ -91,6 +92,10 @@ def test_resuming_with_something_else_is_refused(run: Run, tmp_path: Path) -> No
         run.require_same(None, {"steps": 9})
     with pytest.raises(MorphError, match="was started with another config"):
         run.require_same(morph.stage(12, size="nano"), {})
+    sized = Run.create(tmp_path / "sized", run.config, RECIPE, run.corpus(), "cpu", "2017", "nano")
+    sized.require_same(None, {}, "nano")
+    with pytest.raises(MorphError, match="was started with size nano, not small"):
+        sized.require_same(None, {}, "small")
     (tmp_path / "text" / "part0" / "text00.txt").write_text("changed " * 50)
     with pytest.raises(MorphError, match="has changed"):
         run.corpus()
@@ -136,6 +141,10 @@ def damage(run: Run, how: str) -> None:
         (newest / "state.json").write_text("{")
     elif how == "other config":
         (run.path / "config.json").write_text(json.dumps(morph.stage(11, size="nano").to_dict()))
+    elif how == "other recipe":
+        facts = json.loads((run.path / "recipe.json").read_text())
+        facts["recipe"]["learning_rate"] *= 2
+        (run.path / "recipe.json").write_text(json.dumps(facts))
     elif how == "other text":
         record = json.loads((newest / "state.json").read_text())
         (newest / "state.json").write_text(json.dumps(record | {"corpus": "0" * 64}))
@@ -149,6 +158,7 @@ def damage(run: Run, how: str) -> None:
         ("missing", "optimizer.safetensors cannot be read"),
         ("no state", "state.json cannot be read"),
         ("other config", "belongs to another config"),
+        ("other recipe", "belongs to another recipe"),
         ("other text", "belongs to another corpus"),
     ],
 )

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 import morph
-from morph.errors import MorphError
+from morph.errors import INTERRUPTED, MorphError
+from morph.train.data import load_corpus
 from morph.train.files import lock
 from morph.train.loop import train
 from morph.train.runs import Run
+from morph.train.session import train_here
+from morph.train.start import Request
 from morph.train.sweep import StageResult, Sweep
-from morph.train.sweeper import Plan, Progress, make_plan, run_sweep
+from morph.train.sweeper import Plan, Progress, collect, make_plan, run_sweep
 from tests.test_train_data import folder
 
 
@@ -89,9 +92,42 @@ def test_a_failed_run_is_named_with_its_reason(tmp_path: Path) -> None:
     folder(tmp_path / "text")
     plan = plan_for(tmp_path, stages=(0,))
     run = Run.create(plan.run_path(0, 0), morph.stage(0, size="nano"), plan.recipe, plan.corpus, "cpu")
-    (run.path / "config.json").write_text("{")
-    with pytest.raises(MorphError, match=r"stage 0 with seed 0 failed: .*config\.json cannot be read"):
+    with (
+        lock(run.path / ".lock"),
+        pytest.raises(MorphError, match="stage 0 with seed 0 failed: another process is training in"),
+    ):
         run_sweep(plan)
+
+
+@pytest.mark.parametrize("other", ["config", "recipe", "text"])
+def test_a_foreign_run_is_refused_before_any_training(tmp_path: Path, other: str) -> None:
+    folder(tmp_path / "text")
+    plan = plan_for(tmp_path, stages=(0, 1))
+    corpus = load_corpus(folder(tmp_path / "more", files=50)) if other == "text" else plan.corpus
+    recipe = plan.recipe.with_(clip=0.5) if other == "recipe" else plan.recipe
+    config = morph.stage(5 if other == "config" else 1, size="nano")
+    run = Run.create(plan.run_path(1, 0), config, recipe, corpus, "cpu")
+    with pytest.raises(MorphError, match=f"01-pre-norm-seed0 has another {other} than this sweep"):
+        plan_for(tmp_path, stages=(0, 1))
+    train(run, corpus=corpus)
+    with pytest.raises(MorphError, match=f"has another {other}"):
+        collect(plan, (1,))
+
+
+def test_what_killed_commands_left_is_removed(tmp_path: Path) -> None:
+    folder(tmp_path / "text")
+    plan = plan_for(tmp_path, stages=(0,))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    stale = [plan.out / f".sweep.json.{gone.pid}.tmp", plan.out / "runs" / f".00-2017-seed0.{gone.pid}.tmp"]
+    living = plan.out / f".plan.json.{os.getpid()}.tmp"
+    stale[0].write_text("half")
+    stale[1].mkdir()
+    living.write_text("in use")
+    (plan.out / ".mine.tmp").write_text("mine")
+    plan_for(tmp_path, stages=(0,))
+    assert sorted(p.name for p in plan.out.iterdir()) == sorted([living.name, ".mine.tmp", "plan.json", "runs"])
+    assert list((plan.out / "runs").iterdir()) == []
 
 
 def test_stopping_ends_the_workers_cleanly_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
@@ -125,6 +161,14 @@ def test_impossible_plans_are_refused_before_any_folder(tmp_path: Path, changes:
     with pytest.raises(MorphError, match=words):
         plan_for(tmp_path, **changes)
     assert not (tmp_path / "sweep").exists()
+
+
+def test_a_worker_whose_sweep_is_gone_already_does_not_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = Request(stage="0", size="nano", out=tmp_path / "run", changes={})
+    assert train_here(request, attached=os.getppid() + 1) == INTERRUPTED
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_killed_sweep_leaves_no_worker_behind(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ renamed when it is on the disk; only then does `latest` point to it, and only th
 """
 
 import base64
+import binascii
 import hashlib
 import shutil
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 import morph
+from morph.config import MoE
 from morph.errors import MorphError
 from morph.train import files
+from morph.train.records import COUNT, DIGEST, SHARE, TABLE, TEXT, Kind, require_fields
 from morph.train.runs import Run, config_digest
 
 KEEP = 2
@@ -36,16 +39,19 @@ class State:
     load: list[list[int]] | None = None
 
 
+def folder_name(step: int) -> str:
+    return f"step-{step:06d}"
+
+
 def save_checkpoint(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> Path:
     """Write a checkpoint and point `latest` to it. On a full disk (MorphError) the last one stays."""
-    target = run.path / "checkpoints" / f"step-{state.step:06d}"
+    target = run.path / "checkpoints" / folder_name(state.step)
     contents = {WEIGHTS: save(unique_tensors(model)), MOMENTS: save(_moments(model, optimizer))}
     record = {
         "step": state.step,
         "cpu_seconds": state.cpu_seconds,
         "load": state.load,
-        "config": config_digest(run.config),
-        "corpus": run.facts["corpus"]["sha256"],
+        **_owner(run),
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
         "random": _random_state(),
     }
@@ -68,15 +74,15 @@ def save_checkpoint(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer
 
 def restore(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """Load the latest checkpoint into model and optimizer; without one, the run stands at step 0."""
-    for leftover in (run.path / "checkpoints").glob(".step-*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    for place in (run.path, run.path / "checkpoints"):
+        files.remove_leftovers(place)
     folder = run.latest()
     if folder is None:
         return State()
     record, tensors = _read(run, folder)
     _fill(model, tensors[WEIGHTS], folder)
     _set_moments(model, optimizer, tensors[MOMENTS], folder)
-    _set_random_state(record["random"])
+    _set_random_state(record["random"], folder)
     return State(record["step"], record["cpu_seconds"], record["load"])
 
 
@@ -106,7 +112,7 @@ def _read(run: Run, folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, T
     """State and tensors of a checkpoint, verified. Raises MorphError with the way back."""
     others = [c.name for c in run.checkpoints() if c != folder]
     remedy = f"remove that folder to go back to {others[-1] if others else 'step 0'}"
-    record = files.read_json(folder / STATE)
+    record = _read_state(run, folder, remedy)
     tensors = {}
     for name, expected in record["sha256"].items():
         try:
@@ -115,11 +121,55 @@ def _read(run: Run, folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, T
                 raise MorphError(f"{folder / name} is damaged ({len(data)} bytes, SHA-256 differs): {remedy}")
             tensors[name] = load(data)
         except (OSError, SafetensorError) as error:
-            raise MorphError(f"{folder / name} cannot be read ({error}): {remedy}") from None
-    for field, found in (("config", config_digest(run.config)), ("corpus", run.facts["corpus"]["sha256"])):
-        if record[field] != found:
-            raise MorphError(f"{folder} belongs to another {field} ({record[field][:12]}, not {found[:12]}): {remedy}")
+            raise MorphError(f"{folder / name} cannot be read ({files.reason(error)}): {remedy}") from None
     return record, tensors
+
+
+def _owner(run: Run) -> dict[str, str]:
+    """What a checkpoint belongs to, in digests."""
+    return {
+        "config": config_digest(run.config),
+        "recipe": run.recipe.digest(),
+        "corpus": run.facts["corpus"]["sha256"],
+    }
+
+
+def _read_state(run: Run, folder: Path, remedy: str) -> dict[str, Any]:
+    """The record of a checkpoint, of this run and within its steps."""
+    path, owner = folder / STATE, _owner(run)
+    moe = run.config.feed_forward if isinstance(run.config.feed_forward, MoE) else None
+    shape = (run.config.n_layers, moe.n_experts) if moe else None
+    record = require_fields(
+        files.read_json(path),
+        {"step": COUNT, "cpu_seconds": SHARE, "load": _load_of(shape), "random": TABLE, "sha256": TABLE}
+        | dict.fromkeys(owner, TEXT),
+        str(path),
+        remedy,
+    )
+    require_fields(record["sha256"], {WEIGHTS: DIGEST, MOMENTS: DIGEST}, f"{path}: sha256", remedy)
+    require_fields(record["random"], {"cpu": TEXT}, f"{path}: random", remedy)
+    for field, found in owner.items():
+        if record[field] != found:
+            raise MorphError(
+                f"{folder} belongs to another {field} ({record[field][:12]}, not {found[:12]}): "
+                f"restore the {field} the run was started with, or {remedy}"
+            )
+    if folder.name != folder_name(record["step"]) or record["step"] > run.recipe.steps:
+        raise MorphError(f"{path} is of step {record['step']} of {run.recipe.steps}, in {folder.name}: {remedy}")
+    record["sha256"] = {name: record["sha256"][name] for name in (WEIGHTS, MOMENTS)}
+    return record
+
+
+def _load_of(shape: tuple[int, int] | None) -> Kind:
+    """Counts of that shape (layers, experts), or null."""
+
+    def holds(value: Any) -> bool:
+        if value is None or shape is None:
+            return value is None
+        rows = isinstance(value, list) and len(value) == shape[0] and all(isinstance(row, list) for row in value)
+        return rows and all(len(row) == shape[1] and all(map(COUNT.holds, row)) for row in value)
+
+    return Kind(f"null or {shape[0]} x {shape[1]} counts" if shape else "null", holds)
 
 
 def _fill(model: nn.Module, tensors: dict[str, Tensor], folder: Path) -> None:
@@ -165,8 +215,16 @@ def _random_state() -> dict[str, str]:
     return {name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in states.items()}
 
 
-def _set_random_state(states: dict[str, str]) -> None:
-    decoded = {name: torch.frombuffer(bytearray(base64.b64decode(s)), dtype=torch.uint8) for name, s in states.items()}
-    torch.set_rng_state(decoded["cpu"])
-    if "cuda" in decoded and torch.cuda.is_available():
-        torch.cuda.set_rng_state(decoded["cuda"])
+def _set_random_state(states: dict[str, str], folder: Path) -> None:
+    try:
+        decoded = {
+            name: torch.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype=torch.uint8)
+            for name, text in states.items()
+        }
+        torch.set_rng_state(decoded["cpu"])
+        if "cuda" in decoded and torch.cuda.is_available():
+            torch.cuda.set_rng_state(decoded["cuda"])
+    except (binascii.Error, ValueError, TypeError, RuntimeError):
+        raise MorphError(
+            f"{folder / STATE}: the random state is damaged: remove that folder to go back to the one before"
+        ) from None

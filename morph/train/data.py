@@ -7,14 +7,18 @@ in every run.
 """
 
 import hashlib
+import os
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from morph.errors import MorphError
+from morph.steps import SIZES
+from morph.train.files import reason, special_kind
 
 STDLIB_NAME = "python standard library"
 STDLIB_CAP = 8_000_000  # bytes; whole files are taken in order while they fit
@@ -30,7 +34,7 @@ class Corpus:
 
     `train` and `validation` are uint8 arrays, one token a byte; the files of each split are joined as
     they are. `sha256` covers both splits in order. `path` is what to give `load_corpus` to read the
-    same text again (empty for the default corpus).
+    same text again, empty for the default corpus; `name` is the same for people to read.
     """
 
     name: str
@@ -55,58 +59,89 @@ class Corpus:
 
     def require(self, context: int) -> None:
         """Raise MorphError unless both splits hold a window of `context` tokens and its last target."""
-        needed = context + 1
+        needed, nano = context + 1, SIZES["nano"].context_length
+        smaller = " or a smaller size (--size nano)" if context > nano else ""
         for split, tokens in (("training", self.train), ("validation", self.validation)):
             if tokens.size < needed:
                 raise MorphError(
                     f"{self.name} is too short: its {split} part has {tokens.size} bytes and a "
                     f"context of {context} needs at least {needed}; "
-                    f"give more text (--data) or a smaller size (--size nano)"
+                    f"give more text (--data){smaller}"
                 )
 
 
 def load_corpus(path: str | Path | None = None) -> Corpus:
-    """Read the default corpus, or one file or folder of UTF-8 text.
+    """Read the default corpus (None), or one file or folder of UTF-8 text.
 
-    A folder is read recursively in sorted order (hidden names skipped) and split by file; identical files
-    count once, so that no text is in both splits. A single file is split by place: its last twentieth is held
-    out.
+    A folder is read recursively in sorted order and split by file; hidden names are skipped, links to folders are
+    not followed, and identical files count once, so that no text is in both splits. A single file is split by
+    place: its last twentieth is held out.
 
-    Raises MorphError when the text is missing, unreadable, empty, or not UTF-8 text.
+    Raises MorphError when any of the text is missing, unreadable, empty, or not UTF-8 text.
     """
-    if path is None or str(path) == "":
+    if path is None:
         return _split_files(STDLIB_NAME, "", _stdlib_files())
-    root = Path(path).expanduser()
-    if not root.exists():
-        raise MorphError(f"no data at {root}: give a file or folder of UTF-8 text, or leave --data out")
-    if root.is_file():
-        return _split_one(str(root), root)
+    if str(path) == "":
+        raise MorphError("--data is empty: give a file or folder of UTF-8 text, or leave --data out")
+    root = Path(os.path.expanduser(path))
+    name = _readable(root)
+    if _is_file(root):
+        return _split_one(name, root)
     files = [(str(p.relative_to(root)), _read(p)) for p in _walk(root)]
-    return _split_files(str(root), str(root.resolve()), files)
+    return _split_files(name, os.path.abspath(root), files)
+
+
+def _readable(path: Path) -> str:
+    """A path as text, with what is not UTF-8 in it replaced."""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def _is_file(path: Path) -> bool:
+    """Whether `path` is a file; False for a folder. Raises MorphError for anything else."""
+    try:
+        kind = special_kind(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        why = "is a link to nothing" if path.is_symlink() else "is not there"
+        raise MorphError(
+            f"no data at {_readable(path)}, which {why}: give a file or folder of UTF-8 text, or leave --data out"
+        ) from None
+    except (OSError, ValueError) as error:
+        _refuse(path, error)
+    if kind is not None:
+        raise MorphError(f"{_readable(path)} is a {kind}: --data takes files and folders of UTF-8 text only")
+    return path.is_file()
+
+
+def _refuse(path: str | Path, error: Exception) -> NoReturn:
+    raise MorphError(f"cannot read {_readable(Path(path))}: {reason(error)}; check the name and its permissions")
 
 
 def _walk(root: Path) -> list[Path]:
-    """Every visible file under `root`, sorted by its relative path."""
-    try:
-        found = [p for p in root.rglob("*") if p.is_file()]
-    except OSError as error:
-        raise MorphError(f"cannot read {root}: {error.strerror}; check its permissions") from None
-    visible = [p for p in found if not any(s.startswith((".", "__pycache__")) for s in p.relative_to(root).parts)]
-    return sorted(visible, key=lambda p: p.relative_to(root).as_posix())
+    """Every visible file under `root`, sorted by its relative path; a folder that cannot be read is refused."""
+
+    def refuse(error: OSError) -> None:
+        _refuse(error.filename, error)
+
+    found: list[Path] = []
+    for folder, folders, names in os.walk(root, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        found += [Path(folder, name) for name in names if not name.startswith((".", "__pycache__"))]
+    return sorted((p for p in found if _is_file(p)), key=lambda p: p.relative_to(root).as_posix())
 
 
 def _read(path: Path) -> bytes:
     """The bytes of one text file. Raises MorphError when it cannot be read or is not UTF-8 text."""
+    name = _readable(path)
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise MorphError(f"cannot read {path}: {error.strerror}; check its permissions") from None
+        _refuse(path, error)
     if b"\0" in text:
-        raise MorphError(f"{path} is binary: byte {text.index(0)} is NUL; --data takes UTF-8 text only")
+        raise MorphError(f"{name} is binary: byte {text.index(0)} is NUL; --data takes UTF-8 text only")
     try:
         text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise MorphError(f"{path} is not UTF-8 text: bad byte at {error.start}; convert it or leave it out") from None
+        raise MorphError(f"{name} is not UTF-8 text: bad byte at {error.start}; convert it or leave it out") from None
     return text
 
 
@@ -146,7 +181,7 @@ def _split_files(name: str, path: str, files: Iterable[tuple[str, bytes]]) -> Co
     if len(kept) == 1:
         (relative, text), *_ = kept.items()
         return _split_bytes(name, path, relative, text)
-    shuffled = sorted(kept, key=lambda relative: hashlib.sha256(relative.encode()).hexdigest())
+    shuffled = sorted(kept, key=lambda relative: hashlib.sha256(os.fsencode(relative)).hexdigest())
     held_out = set(shuffled[::VALIDATION_SHARE])
     train = [f for f in kept if f not in held_out]
     validation = [f for f in kept if f in held_out]
@@ -159,7 +194,7 @@ def _split_one(name: str, path: Path) -> Corpus:
     text = _read(path)
     if not text:
         raise MorphError(f"{name} is empty: 0 bytes; --data takes a file or folder of UTF-8 text")
-    return _split_bytes(name, str(path.resolve()), path.name, text)
+    return _split_bytes(name, os.path.abspath(path), path.name, text)
 
 
 def _split_bytes(name: str, path: str, file: str, text: bytes) -> Corpus:

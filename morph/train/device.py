@@ -7,6 +7,8 @@ import torch
 
 from morph.errors import MorphError
 
+MOST_THREADS = 256
+
 
 @dataclass(frozen=True)
 class World:
@@ -18,10 +20,13 @@ class World:
 
 def world() -> World:
     """Read rank and world size: the only place that does. Raises MorphError for more than one process."""
-    found = World(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
-    if found.size != 1:
-        raise MorphError(f"WORLD_SIZE is {found.size}: training uses one process; start it without torchrun")
-    return found
+    for name, only in (("WORLD_SIZE", "1"), ("RANK", "0")):
+        if (value := os.environ.get(name, only)) != only:
+            raise MorphError(
+                f"{name} is {value!r} and training uses one process, where it is {only}: "
+                f"start it without torchrun, or unset {name}"
+            )
+    return World()
 
 
 def available_devices() -> list[str]:
@@ -30,6 +35,14 @@ def available_devices() -> list[str]:
     if torch.backends.mps.is_available():
         names.append("mps")
     return [*names, "cpu"]
+
+
+def use_threads(count: int) -> None:
+    """Compute with `count` CPU threads. Raises MorphError for a number that no machine needs."""
+    most = max(MOST_THREADS, os.cpu_count() or 1)
+    if not 1 <= count <= most:
+        raise MorphError(f"threads is {count}: give 1 to {most}")
+    torch.set_num_threads(count)
 
 
 def pick_device(name: str = "auto") -> torch.device:

@@ -2,14 +2,19 @@
 
 import contextlib
 import errno
+import glob
 import json
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from morph.errors import MorphError
+
+_TEMPORARY = re.compile(r"\..*\.(\d+)\.tmp")  # hidden, and with the number of the process that writes it
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -22,7 +27,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def replace_bytes(path: Path, data: bytes) -> None:
     """Put `data` at `path` in one move: temporary file, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         write_bytes(temporary, data)
         os.replace(temporary, path)
@@ -33,17 +38,44 @@ def replace_bytes(path: Path, data: bytes) -> None:
 
 
 def replace_json(path: Path, value: Any) -> None:
-    replace_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    """Write JSON in ASCII, which holds file names that are not UTF-8 too."""
+    replace_bytes(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of a run or sweep. Raises MorphError when it is missing, damaged or no file."""
+    remedy = "restore it or start again in a new --out"
+    try:
+        if kind := special_kind(path.stat().st_mode):
+            raise MorphError(f"{path} is a {kind}, not a file: {remedy}")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise MorphError(f"{path} is missing: {path.parent} is not a complete run or sweep") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise MorphError(f"{path} cannot be read ({reason(error)}): {remedy}") from None
 
 
 def read_json(path: Path) -> Any:
     """Parse a JSON file. Raises MorphError when it is missing or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise MorphError(f"{path} is missing: {path.parent} is not a complete run or sweep") from None
-    except (OSError, ValueError) as error:
-        raise MorphError(f"{path} cannot be read ({error}): restore it or start again in a new --out") from None
+        return json.loads(read_text(path))
+    except MorphError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise MorphError(f"{path} cannot be read ({reason(error)}): restore it or start again in a new --out") from None
+
+
+def special_kind(mode: int) -> str | None:
+    """What `stat` calls neither file nor folder, in a word; None for files and folders."""
+    tests = {"pipe": stat.S_ISFIFO, "socket": stat.S_ISSOCK, "device": lambda m: stat.S_ISCHR(m) or stat.S_ISBLK(m)}
+    return next((word for word, holds in tests.items() if holds(mode)), None)
+
+
+def reason(error: BaseException) -> str:
+    """Why reading failed, in a few words."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def sync_folder(folder: Path) -> None:
@@ -63,7 +95,8 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
 
     An empty folder at `path` makes way; a full one only when `replace` is set (else OSError).
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    remove_leftovers(path.parent, path.name)
+    temporary = _temporary(path)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
@@ -78,8 +111,37 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def remove_leftovers(folder: Path, name: str = "*") -> None:
+    """Remove what killed processes left half-written in `folder` (only of the file `name`, if given)."""
+    for path in folder.glob(f".{glob.escape(name) if name != '*' else name}.*.tmp"):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and not _is_alive(int(found[1])):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    if process == os.getpid() or os.name == "nt":  # Windows has no signal 0: there leftovers stay
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def require_free(path: Path, what: str, remedy: str) -> None:
-    """Raise MorphError when `path` exists already (an empty folder does not count)."""
+    """Raise MorphError when `path` exists already (an empty folder does not count) or names no new folder."""
+    if path.name in ("", ".."):
+        raise MorphError(f"{what} is {str(path)!r}, a folder that is there already: give the name of a new one")
     if path.is_dir() and not any(path.iterdir()):
         return
     if path.exists() or path.is_symlink():
@@ -98,6 +160,8 @@ def disk_error(error: OSError, path: Path, remedy: str) -> MorphError:
 @contextlib.contextmanager
 def lock(path: Path) -> Iterator[None]:
     """Hold `path` for this process; the system lets go of it when the process ends, however it ends."""
+    if path.exists() and not path.is_file():
+        raise MorphError(f"{path} is not a file: remove it, {path.parent} needs a lock there")
     file: IO[bytes] = open(path, "ab")  # noqa: SIM115 - held for the whole block
     try:
         try:

@@ -25,7 +25,8 @@ from morph.train.checkpoint import State, restore, save_checkpoint
 from morph.train.device import pick_device, pick_precision, world
 from morph.train.files import disk_error, lock
 from morph.train.recipe import Recipe
-from morph.train.runs import Run, Summary, check_fit
+from morph.train.records import NUMBER, require_fields
+from morph.train.runs import AGAIN, Run, Summary, check_fit
 
 LN2 = math.log(2)
 
@@ -212,6 +213,8 @@ class _Loop:
 
     def _summary(self) -> Summary:
         records = self.run.metrics()
+        where = f"{self.run.metrics_path}, last line"
+        require_fields(records[-1], {"validation_bits_per_byte": NUMBER}, where, AGAIN)
         last = records[-max(1, self.recipe.steps // 10) :]
         return Summary(
             steps=self.state.step,

@@ -1,6 +1,8 @@
 """How a model is trained: one recipe per size, the same for all stages; no step of the morph touches it."""
 
 import dataclasses
+import hashlib
+import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 from morph.errors import MorphError
 
 PRECISIONS = ("auto", "fp32", "bf16")
+MOST = 10**9  # steps, windows and the like: more is a slip of the hand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +49,16 @@ class Recipe:
             "checkpoint_every",
         ):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise MorphError(f"{name} is {value!r}: give a whole number of at least 1")
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
+                raise MorphError(f"{name} is {value!r}: give a whole number of at least 1 and at most {MOST:,}")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**32:
             raise MorphError(f"seed is {self.seed!r}: give a whole number from 0 to {2**32 - 1}")
+        betas = isinstance(self.betas, tuple) and len(self.betas) == 2 and all(map(_is_number, self.betas))
+        if not betas or not all(0 <= beta < 1 for beta in self.betas):
+            raise MorphError(f"betas are {self.betas!r}: give two numbers from 0 to below 1")
+        for name in ("learning_rate", "clip", "warmup", "final_rate", "weight_decay"):
+            if not _is_number(getattr(self, name)):
+                raise MorphError(f"{name} is {getattr(self, name)!r}: give a number")
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -59,8 +68,6 @@ class Recipe:
                 raise MorphError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise MorphError(f"weight_decay is {self.weight_decay}: give a number of at least 0")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise MorphError(f"betas are {self.betas}: give two numbers from 0 to below 1")
         if self.precision not in PRECISIONS:
             raise MorphError(f"precision is {self.precision!r}: choose one of {', '.join(PRECISIONS)}")
 
@@ -82,11 +89,22 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Recipe":
-        """Inverse of `to_dict`. Raises MorphError on unknown fields."""
+        """Inverse of `to_dict`. Raises MorphError on unknown, missing and impossible fields."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known):
             raise MorphError(f"unknown recipe field {unknown[0]!r}: known are {', '.join(sorted(known))}")
-        return cls(**(values | ({"betas": tuple(values["betas"])} if "betas" in values else {})))
+        if missing := sorted(known - set(values)):
+            raise MorphError(f"the recipe lacks {missing[0]!r}: it has {', '.join(sorted(known))}")
+        betas = values["betas"]
+        return cls(**(values | ({"betas": tuple(betas)} if isinstance(betas, list) else {})))
+
+    def digest(self) -> str:
+        """A short name for the whole recipe, kept in each checkpoint."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > 1e300
 
 
 _BY_SIZE = {

@@ -16,6 +16,7 @@ import datetime
 import hashlib
 import json
 import platform
+import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,10 +26,24 @@ import morph
 from morph.config import ModelConfig, diff
 from morph.errors import MorphError
 from morph.train.data import Corpus, load_corpus
-from morph.train.files import disk_error, new_folder, read_json, replace_bytes, replace_json, require_free
+from morph.train.files import disk_error, new_folder, read_json, read_text, replace_bytes, replace_json, require_free
 from morph.train.recipe import Recipe
+from morph.train.records import COUNT, DIGEST, NUMBER, POSITIVE, SHARE, TABLE, TEXT, TEXT_OR_NONE, require_fields
 
 FORMAT = 1
+AGAIN = "restore it, or start again in a new --out"
+
+_FACTS = {
+    "stage": TEXT_OR_NONE, "size": TEXT_OR_NONE, "recipe": TABLE, "corpus": TABLE, "device": TEXT, "versions": TABLE,
+    "date": TEXT,
+}  # fmt: skip
+_CORPUS = {"name": TEXT, "path": TEXT, "sha256": DIGEST, "train_bytes": COUNT, "validation_bytes": COUNT}
+_SUMMARY = {
+    "steps": POSITIVE, "validation_bits_per_byte": SHARE, "train_bits_per_byte": SHARE, "tokens": POSITIVE,
+    "cpu_seconds": SHARE,
+}  # fmt: skip
+VERSIONS = {"morph": TEXT, "torch": TEXT, "python": TEXT}
+_CHECKPOINT = re.compile(r"step-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,7 @@ class Run:
         corpus: Corpus,
         device: str,
         stage: str | None = None,
+        size: str | None = None,
     ) -> "Run":
         """Make the folder. Raises MorphError when it exists, cannot be written, or the text is too short."""
         path = Path(path)
@@ -77,6 +93,7 @@ class Run:
         facts = {
             "format": FORMAT,
             "stage": stage,
+            "size": size,
             "recipe": recipe.to_dict(),
             "corpus": corpus.describe(),
             "device": device,
@@ -99,23 +116,32 @@ class Run:
         path = Path(path)
         if not path.is_dir():
             raise MorphError(f"no run at {path}: give the folder that morph train wrote (--out)")
-        facts = read_json(path / "recipe.json")
+        file = path / "recipe.json"
+        facts = require_fields(read_json(file), {}, str(file), AGAIN)
         if facts.get("format") != FORMAT:
             raise MorphError(
-                f"{path} has run format {facts.get('format')!r}; this version reads {FORMAT}: train it again"
+                f"{file} has run format {facts.get('format')!r}; this version reads {FORMAT}: train it again"
             )
+        facts = require_fields({"size": None} | facts, _FACTS, str(file), AGAIN)
+        require_fields(facts["corpus"], _CORPUS, f"{file}: corpus", AGAIN)
+        require_fields(facts["versions"], VERSIONS, f"{file}: versions", AGAIN)
         try:
-            return cls(
-                path,
-                ModelConfig.from_dict(read_json(path / "config.json")),
-                Recipe.from_dict(facts["recipe"]),
-                facts,
-            )
-        except (KeyError, TypeError) as error:
-            raise MorphError(f"{path} is not a complete run (missing {error}): start again in a new --out") from None
+            recipe = Recipe.from_dict(facts["recipe"])
+            file = path / "config.json"
+            return cls(path, ModelConfig.from_dict(read_json(file)), recipe, facts)
+        except RecursionError:
+            raise MorphError(f"{file} is nested too deeply: {AGAIN}") from None
+        except MorphError as error:
+            raise MorphError(str(error) if str(file) in str(error) else f"{file}: {error}") from None
 
-    def require_same(self, config: ModelConfig | None, recipe: dict[str, Any]) -> None:
+    def require_same(self, config: ModelConfig | None, recipe: dict[str, Any], size: str | None = None) -> None:
         """Raise MorphError if what is given again differs from what is recorded (None is not given)."""
+        recorded = self.facts["size"]
+        if size is not None and recorded is not None and size != recorded:
+            raise MorphError(
+                f"{self.path} was started with size {recorded}, not {size}: "
+                f"leave the option out, or choose another --out"
+            )
         if config is not None and (changes := diff(self.config, config)):
             raise MorphError(
                 f"{self.path} was started with another config ({changes[0]}): "
@@ -149,44 +175,65 @@ class Run:
         return self.path / "metrics.jsonl"
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One dictionary a step; a last line cut short by a kill is left out."""
-        try:
-            lines = self.metrics_path.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
+        """One dictionary a step, from step 1 on; a last line cut short by a kill is left out.
+
+        Raises MorphError when a line before the last is damaged or missing.
+        """
+        if not self.metrics_path.exists():
             return []
+        lines = read_text(self.metrics_path).split("\n")
         records = []
-        for line in lines:
+        for number, line in enumerate(lines[:-1], start=1):
+            where = f"{self.metrics_path}, line {number}"
             try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
+                found = json.loads(line)
+            except (ValueError, RecursionError):
+                raise MorphError(f"{where} is damaged: {AGAIN}") from None
+            record = require_fields(found, {"step": POSITIVE, "bits_per_byte": NUMBER}, where, AGAIN)
+            if record["step"] != number:
+                raise MorphError(f"{where} is of step {record['step']}, not {number}: {AGAIN}")
+            records.append(record)
         return records
 
     def truncate_metrics(self, step: int) -> None:
-        """Forget the steps after `step`: a resumed run takes them again."""
-        kept = [r for r in self.metrics() if r["step"] <= step]
-        replace_bytes(self.metrics_path, "".join(json.dumps(r) + "\n" for r in kept).encode())
+        """Forget the steps after `step`: a resumed run takes them again. Raises MorphError when some before lack."""
+        records = self.metrics()
+        if len(records) < step:
+            raise MorphError(
+                f"{self.metrics_path} has {len(records)} of the {step} steps before the checkpoint: {AGAIN}"
+            )
+        replace_bytes(self.metrics_path, "".join(json.dumps(r) + "\n" for r in records[:step]).encode())
 
     @property
     def summary(self) -> Summary | None:
-        """The final numbers, or None while the run is not finished."""
+        """The final numbers, or None while the run is not finished. Raises MorphError when they are not the run's."""
         path = self.path / "summary.json"
-        return Summary(**read_json(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        values = require_fields(read_json(path), _SUMMARY, str(path), AGAIN)
+        if values["steps"] != self.recipe.steps:
+            raise MorphError(f"{path}: steps is {values['steps']}, but the run has {self.recipe.steps}: {AGAIN}")
+        return Summary(**{name: values[name] for name in _SUMMARY})
 
     def write_summary(self, summary: Summary) -> None:
         replace_json(self.path / "summary.json", dataclasses.asdict(summary))
 
     def checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first (a checkpoint gets its name when it is complete)."""
-        return sorted((self.path / "checkpoints").glob("step-*"))
+        found = [p for p in (self.path / "checkpoints").glob("step-*") if _CHECKPOINT.fullmatch(p.name) and p.is_dir()]
+        return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
 
     def latest(self) -> Path | None:
         """The checkpoint to continue from: the one `latest` names, else the newest left, else None."""
-        pointer = self.path / "latest"
-        named = self.path / "checkpoints" / pointer.read_text().strip() if pointer.exists() else None
-        if named is not None and named.is_dir():
-            return named
-        left = self.checkpoints()
+        pointer, left = self.path / "latest", self.checkpoints()
+        if pointer.exists():
+            name = read_text(pointer).strip()
+            if not _CHECKPOINT.fullmatch(name):
+                raise MorphError(
+                    f"{pointer} holds {name[:40]!r}, not a checkpoint's name: remove it to continue from the newest"
+                )
+            if (named := self.path / "checkpoints" / name) in left:
+                return named
         return left[-1] if left else None
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from morph.errors import INTERRUPTED, MorphError
 from morph.train import ledger
+from morph.train.data import VOCABULARY
+from morph.train.device import use_threads
 from morph.train.start import Request, start
 from morph.train.sweep import StageResult, Sweep
-from morph.train.sweeper import COST_CONTEXT, Plan, Progress, run_sweep
+from morph.train.sweeper import COST_CONTEXT, Plan, Progress, require_workers, run_sweep
 
 
 @contextlib.contextmanager
@@ -45,18 +47,17 @@ def progress_bar(unit: str, quiet: bool) -> Any:
     return Progress(*columns, console=Console(stderr=True), disable=silent, transient=True)
 
 
-def train_here(request: Request, *, threads: int | None = None, quiet: bool = False, attached: bool = False) -> int:
+def train_here(
+    request: Request, *, threads: int | None = None, quiet: bool = False, attached: int | None = None
+) -> int:
     """Train or resume as asked; returns the exit code (130 after Ctrl-C).
 
-    When `attached`, training also stops, resumable, when the process that started it is gone.
+    `attached` is the number of the process that started this one: when it is gone, training stops, resumable.
     """
-    import torch
-
     if threads is not None:
-        if threads < 1:
-            raise MorphError(f"threads is {threads}: give at least 1")
-        torch.set_num_threads(threads)
-    parent = os.getppid()
+        use_threads(threads)
+    if attached is not None and os.getppid() != attached:
+        return INTERRUPTED
     with stop_on_interrupt() as stop:
         run, corpus = start(request)
         from morph.train.loop import StepReport, train
@@ -68,7 +69,7 @@ def train_here(request: Request, *, threads: int | None = None, quiet: bool = Fa
             task = bar.add_task("", total=run.recipe.steps, note="")
 
             def on_step(report: StepReport) -> None:
-                if attached and os.getppid() != parent:
+                if attached is not None and os.getppid() != attached:
                     stop.set()
                 note = f"{report.bits_per_byte:.3f} bits/byte  {report.tokens_per_second:,.0f} tokens/s "
                 bar.update(task, completed=report.step, note=note)
@@ -98,6 +99,7 @@ def train_here(request: Request, *, threads: int | None = None, quiet: bool = Fa
 
 def sweep_here(plan: Plan, workers: int) -> Sweep | None:
     """Run a sweep with the ledger on the screen; None after Ctrl-C."""
+    require_workers(workers)
     print(
         f"{len(plan.stages)} stages, seeds {', '.join(map(str, plan.seeds))}: "
         f"{plan.recipe.steps} steps each, {workers} at a time, in {plan.out}"
@@ -137,11 +139,18 @@ def continue_text(
 
     if not prompt:
         raise MorphError("the prompt is empty: give at least one character to continue")
+    if not 0 <= seed < 2**32:
+        raise MorphError(f"seed is {seed}: give a whole number from 0 to {2**32 - 1}")
+    try:
+        ids = torch.tensor([list(os.fsencode(prompt))])
+    except UnicodeEncodeError as error:
+        raise MorphError(f"the prompt has a character that is no text, at {error.start}: leave it out") from None
     model = load_model(Run.load(path))
-    ids = torch.tensor([list(prompt.encode())])
+    # It learned bytes alone: ids above them, in a larger vocabulary, mean nothing and are never drawn.
+    model.register_forward_hook(lambda module, inputs, logits: logits[..., :VOCABULARY])
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        ids = morph.generate(
-            model, ids, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
-        )
+    top_k = None if top_k is None else min(top_k, VOCABULARY)
+    ids = morph.generate(
+        model, ids, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
+    )
     return bytes(ids[0].tolist()).decode(errors="replace")

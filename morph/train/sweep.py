@@ -18,10 +18,29 @@ from pathlib import Path
 from typing import Any
 
 from morph.errors import MorphError
+from morph.steps import SIZES, SLUGS
 from morph.train.files import read_json, replace_bytes
+from morph.train.records import COUNT, LIST, POSITIVE, SHARE, TABLE, TEXT, Kind, require_fields
 
 FORMAT = 1
 REFERENCE = Path(__file__).with_name("reference_sweep.json")
+
+AGAIN = "restore the file or run morph sweep again"
+
+_SIZE = Kind(f"one of {', '.join(SIZES)}", lambda v: isinstance(v, str) and v in SIZES)
+_SEEDS = Kind("a list of different whole numbers", lambda v: LIST.holds(v) and all(map(COUNT.holds, v)))
+_SWEEP = {
+    "size": _SIZE, "steps": POSITIVE, "seeds": _SEEDS, "recipe": TABLE, "corpus": TABLE, "versions": TABLE,
+    "date": TEXT, "stages": LIST,
+}  # fmt: skip
+_CORPUS = {"name": TEXT, "sha256": TEXT, "train_bytes": COUNT, "validation_bytes": COUNT}
+_VERSIONS = {"morph": TEXT, "torch": TEXT, "python": TEXT}
+_STAGE = {
+    "stage": COUNT, "slug": TEXT, "parameters_total": POSITIVE, "parameters_active": POSITIVE,
+    "kv_bytes_per_token": COUNT, "cache_context": POSITIVE, "cache_bytes": COUNT, "flops_per_token": POSITIVE,
+    "runs": LIST,
+}  # fmt: skip
+_RUN = {"seed": COUNT, "bits_per_byte": SHARE, "cpu_seconds": SHARE, "train_bits_per_byte": SHARE}
 
 LOWER, HIGHER, WITHIN, ONE_SEED = "lower", "higher", "within the spread", "one seed: no spread"
 
@@ -168,20 +187,20 @@ class Sweep:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Sweep":
-        """Inverse of `to_dict`. Raises MorphError when the format is not this one's."""
+        """Inverse of `to_dict`. Raises MorphError naming the first entry that is not a sweep's."""
+        require_fields(values, {}, "the sweep", AGAIN)
         if values.get("format") != FORMAT:
             raise MorphError(
                 f"sweep format {values.get('format')!r}: this version reads {FORMAT}; run morph sweep again"
             )
-        try:
-            stages = tuple(
-                StageResult(**{**stage, "runs": tuple(SeedRun(**run) for run in stage["runs"])})
-                for stage in values["stages"]
-            )
-            rest = {k: v for k, v in values.items() if k not in ("format", "stages", "seeds")}
-            return cls(**rest, seeds=tuple(values["seeds"]), stages=stages)
-        except (KeyError, TypeError) as error:
-            raise MorphError(f"not a whole sweep file ({error}): run morph sweep again") from None
+        require_fields(values, _SWEEP, "the sweep", AGAIN)
+        require_fields(values["corpus"], _CORPUS, "corpus", AGAIN)
+        require_fields(values["versions"], _VERSIONS, "versions", AGAIN)
+        stages = tuple(_stage(stage, f"stages[{i}]") for i, stage in enumerate(values["stages"]))
+        if len({stage.stage for stage in stages}) < len(stages):
+            raise MorphError(f"the sweep has a stage twice: {AGAIN}")
+        kept = {name: values[name] for name in _SWEEP}
+        return cls(**(kept | {"seeds": tuple(values["seeds"]), "stages": stages}))
 
     def save(self, path: str | Path) -> None:
         """Write the JSON file in one move."""
@@ -195,12 +214,28 @@ class Sweep:
             path = path / "sweep.json"
         if not path.exists():
             raise MorphError(f"no sweep at {path}: make one with morph sweep, or leave the option out")
-        return cls.from_dict(read_json(path))
+        try:
+            return cls.from_dict(read_json(path))
+        except MorphError as error:
+            raise MorphError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
     @classmethod
     def reference(cls) -> "Sweep":
         """The sweep that comes with the package (tiny models, three seeds)."""
         return cls.load(REFERENCE)
+
+
+def _stage(values: Any, where: str) -> StageResult:
+    require_fields(values, _STAGE, where, AGAIN)
+    if SLUGS[values["stage"] : values["stage"] + 1] != (values["slug"],):
+        raise MorphError(f"{where}: stage {values['stage']} is not {values['slug'][:40]!r}: {AGAIN}")
+    runs = []
+    for i, run in enumerate(values["runs"]):
+        require_fields(run, _RUN, f"{where}.runs[{i}]", AGAIN)
+        runs.append(SeedRun(**{name: run[name] for name in _RUN}))
+    if len({run.seed for run in runs}) < len(runs):
+        raise MorphError(f"{where} has a seed twice: {AGAIN}")
+    return StageResult(**({name: values[name] for name in _STAGE} | {"runs": tuple(runs)}))
 
 
 # Tables: one list of columns, written as Markdown and as CSV.

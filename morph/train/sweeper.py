@@ -17,13 +17,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import morph
 from morph.errors import MorphError
 from morph.steps import SLUGS
 from morph.train.data import Corpus, load_corpus
-from morph.train.files import disk_error, read_json, replace_bytes, replace_json, require_free
+from morph.train.device import world
+from morph.train.files import (
+    disk_error,
+    new_folder,
+    read_json,
+    remove_leftovers,
+    replace_bytes,
+    replace_json,
+    require_free,
+)
+from morph.train.memory import require_memory
 from morph.train.recipe import Recipe, default_recipe
-from morph.train.runs import FORMAT, Run, check_fit, versions
+from morph.train.records import COUNT, DIGEST, TABLE, TEXT, require_fields
+from morph.train.runs import FORMAT, Run, check_fit
 from morph.train.sweep import SeedRun, StageResult, Sweep, to_csv, to_markdown
 
 COST_CONTEXT = 1024  # tokens at which cache bytes and FLOPs are counted
@@ -89,21 +102,64 @@ def make_plan(
     recipe = default_recipe(size).with_(steps=steps)
     for seed in seeds:
         recipe.with_(seed=seed)
+    world()
+    found = _found(out)
     plan = Plan(out, tuple(sorted(stages)), seeds, size, recipe, load_corpus(data))
     check_fit(morph.stage(plan.stages[0], size=size), plan.corpus)
-    if (out / "plan.json").exists():
-        found = read_json(out / "plan.json")
+    for stage in plan.stages:
+        require_memory(morph.stage(stage, size=size), recipe, torch.device("cpu"))
+    if found is not None:
         for name, value in plan.shared().items():
-            if found.get(name) != value:
+            if found[name] != value:
                 raise MorphError(f"{out} holds a sweep with another {name}: choose another --out to keep both")
-        return plan
-    require_free(out, "--out", "it is not a sweep's folder")
+        for job in plan.jobs():
+            if (run := _own_run(plan, *job)) is not None:
+                _ = run.summary  # whether it is sound
     try:
-        (out / "runs").mkdir(parents=True)
-        replace_json(out / "plan.json", plan.shared())
+        if found is None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with new_folder(out) as folder:
+                (folder / "runs").mkdir()
+                replace_json(folder / "plan.json", plan.shared())
+        (out / "runs").mkdir(exist_ok=True)
+        for place in (out, out / "runs"):
+            remove_leftovers(place)
     except OSError as error:
         raise disk_error(error, out, "or choose another --out") from None
     return plan
+
+
+def _found(out: Path) -> dict[str, Any] | None:
+    """The record of the sweep that is in `out` already, None where a new one can be made."""
+    path = out / "plan.json"
+    if not path.exists():
+        require_free(out, "--out", "it is not a sweep's folder")
+        return None
+    fields = {"format": COUNT, "size": TEXT, "recipe": TABLE, "corpus": DIGEST}
+    return require_fields(read_json(path), fields, str(path), "restore it or choose another --out")
+
+
+def _own_run(plan: Plan, stage: int, seed: int) -> Run | None:
+    """A run of the sweep that is there already; None where there is none. Raises MorphError for a foreign one."""
+    path = plan.run_path(stage, seed)
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return None
+    run = Run.load(path)
+    for name, same in (
+        ("config", run.config == morph.stage(stage, size=plan.size)),
+        ("recipe", run.recipe == plan.recipe.with_(seed=seed)),
+        ("text", run.facts["corpus"]["sha256"] == plan.corpus.sha256),
+    ):
+        if not same:
+            raise MorphError(f"{path} has another {name} than this sweep: move it away and run the sweep again")
+    return run
+
+
+def require_workers(workers: int) -> None:
+    """Raise MorphError for a number of processes that this machine has no use for."""
+    most = max(2, os.cpu_count() or 1)
+    if not 1 <= workers <= most:
+        raise MorphError(f"workers is {workers}: give 1 to {most}, one for each processor")
 
 
 def run_sweep(
@@ -119,8 +175,7 @@ def run_sweep(
     `on_stage` is called once a stage, in stage order, when all its seeds (and all stages before it) are
     done. Raises MorphError naming the first run that failed; what is done stays done.
     """
-    if workers < 1:
-        raise MorphError(f"workers is {workers}: give at least 1")
+    require_workers(workers)
     stop = stop or threading.Event()
     told: set[int] = set()
     for progress in _train_all(plan, workers, stop):
@@ -174,22 +229,10 @@ def _train_all(plan: Plan, workers: int, stop: threading.Event) -> Iterator[Prog
 
 def _start(plan: Plan, stage: int, seed: int) -> _Worker:
     path = plan.run_path(stage, seed)
-    command = [sys.executable, "-m", "morph.cli", "train", "--out", str(path)]
-    command += ["--threads", "1", "--quiet", "--attached"]
-    if path.exists():
-        command += ["--resume"]
-    else:
-        command += [
-            "--stage",
-            str(stage),
-            "--size",
-            plan.size,
-            "--seed",
-            str(seed),
-            "--steps",
-            str(plan.recipe.steps),
-        ]
-        command += ["--device", "cpu"]
+    command = [sys.executable, "-m", "morph", "train", "--out", str(path), "--stage", str(stage), "--size", plan.size]
+    command += ["--seed", str(seed), "--steps", str(plan.recipe.steps), "--device", "cpu"]
+    command += ["--threads", "1", "--quiet", "--attached", str(os.getpid())]
+    command += ["--resume"] if _own_run(plan, stage, seed) is not None else []
     command += ["--data", plan.corpus.path] if plan.corpus.path else []
     log = path.with_suffix(".log")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -227,20 +270,17 @@ def _progress(plan: Plan) -> Progress:
 
 def collect(plan: Plan, stages: tuple[int, ...]) -> Sweep:
     """Put the finished runs of `stages` together with their exact costs."""
-    results = []
+    results, facts = [], dict[str, Any]()
     for stage in stages:
         config = morph.stage(stage, size=plan.size)
         count = morph.count(config)
         runs = []
         for seed in plan.seeds:
-            run = Run.load(plan.run_path(stage, seed))
-            summary = run.summary
-            if (
-                summary is None
-                or run.facts["corpus"]["sha256"] != plan.corpus.sha256
-                or run.recipe != plan.recipe.with_(seed=seed)
-            ):
-                raise MorphError(f"{run.path} is not a finished run of this sweep: remove it and run the sweep again")
+            run = _own_run(plan, stage, seed)
+            summary = run.summary if run is not None else None
+            if run is None or summary is None:
+                raise MorphError(f"{plan.run_path(stage, seed)} is not finished: run the sweep again")
+            facts = run.facts
             runs.append(
                 SeedRun(seed, summary.validation_bits_per_byte, summary.cpu_seconds, summary.train_bits_per_byte)
             )
@@ -267,8 +307,8 @@ def collect(plan: Plan, stages: tuple[int, ...]) -> Sweep:
         seeds=plan.seeds,
         recipe=recipe,
         corpus=corpus,
-        versions=run.facts["versions"] if results else versions(),
-        date=run.facts["date"],
+        versions=facts["versions"],
+        date=facts["date"],
         stages=tuple(results),
     )
 
@@ -279,7 +319,7 @@ def write_sweep(sweep: Sweep, out: Path) -> None:
 
     try:
         sweep.save(out / "sweep.json")
-        replace_bytes(out / "table.md", to_markdown(sweep).encode())
+        replace_bytes(out / "table.md", to_markdown(sweep).encode(errors="replace"))
         replace_bytes(out / "table.csv", to_csv(sweep).encode())
         plot(sweep, out / "plot.png")
     except OSError as error:
