@@ -314,8 +314,9 @@ def sweep(
     """Train all stages alike and compare them: table, plot and sweep.json."""
     from morph.steps import SLUGS, number_of
     from morph.train.session import sweep_here
-    from morph.train.sweeper import make_plan
+    from morph.train.sweeper import make_plan, require_workers
 
+    require_workers(workers)
     chosen = tuple(number_of(word) for word in stages.replace(",", " ").split()) if stages else tuple(range(len(SLUGS)))
     folder = out or Path(f"runs/sweep-{size}")
     plan = make_plan(folder, stages=chosen, seeds=_whole_numbers(seeds, "--seeds"), size=size, steps=steps, data=data)

@@ -1,22 +1,19 @@
 """Whether a model can be trained in the memory there is, told before anything is built or written."""
 
 import contextlib
-import dataclasses
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 import morph
-from morph.config import ModelConfig, Spec
+from morph.config import ModelConfig
 from morph.errors import MorphError
 from morph.train.recipe import Recipe
 
 BYTES_PER_PARAMETER = 16  # weight, gradient and AdamW's two moments, in fp32
 LOGIT_COPIES = 2  # the logits of a micro-batch and their gradient, in fp32
-MOST_LAYERS, MOST_WIDTH = 10_000, 10_000_000  # beyond these not even an empty model is built, to count it
 
 
 def require_memory(config: ModelConfig, recipe: Recipe, device: torch.device) -> None:
@@ -24,10 +21,6 @@ def require_memory(config: ModelConfig, recipe: Recipe, device: torch.device) ->
 
     They are a lower bound of what training takes: what passes may still be too large.
     """
-    for name, value in _numbers(config):
-        most = MOST_LAYERS if name == "n_layers" else MOST_WIDTH
-        if value > most:
-            raise MorphError(f"{name} is {value}: a model trained here has at most {most:,}; give less")
     try:
         parameters = morph.count(config).total
     except (RuntimeError, OverflowError, TypeError):  # sizes that torch cannot even write down
@@ -59,16 +52,6 @@ def available_memory(device: torch.device) -> int | None:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(known, default=None)
-
-
-def _numbers(spec: Spec, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Every whole number of a config with its path, such as `attention.n_heads`."""
-    for field in dataclasses.fields(spec):
-        value = getattr(spec, field.name)
-        if isinstance(value, Spec):
-            yield from _numbers(value, f"{prefix}{field.name}.")
-        elif isinstance(value, int) and not isinstance(value, bool):
-            yield f"{prefix}{field.name}", value
 
 
 def _gb(size: int) -> str:

@@ -15,7 +15,7 @@ from morph.train.data import VOCABULARY
 from morph.train.device import use_threads
 from morph.train.start import Request, start
 from morph.train.sweep import StageResult, Sweep
-from morph.train.sweeper import COST_CONTEXT, Plan, Progress, require_workers, run_sweep
+from morph.train.sweeper import COST_CONTEXT, Plan, Progress, run_sweep
 
 
 @contextlib.contextmanager
@@ -99,7 +99,6 @@ def train_here(
 
 def sweep_here(plan: Plan, workers: int) -> Sweep | None:
     """Run a sweep with the ledger on the screen; None after Ctrl-C."""
-    require_workers(workers)
     print(
         f"{len(plan.stages)} stages, seeds {', '.join(map(str, plan.seeds))}: "
         f"{plan.recipe.steps} steps each, {workers} at a time, in {plan.out}"
