@@ -22,7 +22,7 @@ Placement = Literal["post", "pre"]
 Activation = Literal["relu", "silu"]
 
 
-MOST = {"n_layers": 10_000, "any": 100_000_000}
+MOST = {"n_layers": 1_000, "any": 100_000_000}
 """Upper limits of whole numbers, far above any model, so that a slip of the keyboard is caught before memory is."""
 
 

@@ -64,7 +64,7 @@ ATTACKS = [
     (["train", "--stage", "0", "--batch-size", str(10**30)], "batch_size is 1000000000"),
     (["train", "--stage", "0", "--steps", str(10**30)], "at most 1,000,000,000"),
     (["train", "--stage", "0", "--threads", "100000"], "threads is 100000: give 1 to "),
-    (["train", "--config", "deep.json"], "n_layers = 1000000000 is above 10,000"),
+    (["train", "--config", "deep.json"], "n_layers = 1000000000 is above 1,000"),
     (["train", "--config", "wide.json"], "d_model = 1000000000000 is above 100,000,000"),
     (["train", "--config", "large.json"], "choose a smaller --size"),
     (["train", "--config", "nested.json"], "nested.json is not valid JSON or TOML (nested too deeply)"),
