@@ -100,7 +100,6 @@ def make_plan(
     if len(set(seeds)) < len(seeds) or len(set(stages)) < len(stages):
         raise MorphError(f"stages {list(stages)} or seeds {list(seeds)} name one twice: name each once")
     recipe = default_recipe(size).with_(steps=steps)
-    recipe = recipe.with_(evaluate_every=recipe.steps)  # the table shows the last validation alone
     for seed in seeds:
         recipe.with_(seed=seed)
     world()
