@@ -274,7 +274,9 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
     checkpoint_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads [default: torch's own].")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads [default: 1 for narrow models].")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     attached: Annotated[int | None, typer.Option(hidden=True, help="Process to end with.")] = None,
 ) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from morph.config import (
     AuxiliaryLoss,
+    GatedDeltaNet,
     GatedMLP,
     Interleaved,
     LayerNorm,
@@ -28,7 +29,7 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "attention.n_kv_heads": ("attention",),
     "attention.qk_norm": ("attention.qk_norm",),
     "layout": ("attention.mask",),
-    "layout.local": ("attention.mask",),
+    "layout.local": ("attention", "attention.mask"),
     "feed_forward": MOE,
     "feed_forward.activation": ("feed_forward",),
     "feed_forward.expert.width": ("feed_forward",),
@@ -99,11 +100,12 @@ def _position(config: ModelConfig) -> tuple[Organ, ...]:
 def _attention(config: ModelConfig) -> tuple[Organ, ...]:
     attention = config.attention
     heads = {"query": attention.n_heads, "key_value": attention.n_kv_heads}
+    is_hybrid = isinstance(config.layout, Interleaved) and isinstance(config.layout.local, GatedDeltaNet)
+    name, of = ("DeltaNet and attention", "softmax: ") if is_hybrid else ("Attention", "")
     return (
         _sublayer_norm(config, "attention.norm"),
         Organ(
-            "attention", "attention", "Attention",
-            f"{attention.n_heads} query, {attention.n_kv_heads} KV heads", heads,
+            "attention", "attention", name, f"{of}{attention.n_heads} query, {attention.n_kv_heads} KV heads", heads,
         ),
         *_bias(config, "attention.bias", "attention"),
         *([Organ("attention.rope", "position", "RoPE", "turns q and k")] if isinstance(config.position, Rope) else []),

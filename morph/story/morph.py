@@ -45,9 +45,11 @@ def figure(sweep: Sweep | str | Path | None = None) -> Figure:
     if missing:
         lacking = ", ".join(SLUGS[k] for k in missing)
         raise MorphError(f"figure {NAME!r} needs all {len(SLUGS)} stages, the sweep lacks {lacking}; run morph sweep")
-    spread = "± is one deviation; " if len(data.seeds) > 1 else ""
-    costs = f"{spread}FLOPs at {data[0].cache_context:,} tokens"
-    source = f"{origin}: {data.size}, {data.steps:,} steps, {_seeds(data)}. {costs[0].upper() + costs[1:]}."
+    if len(data.seeds) > 1:
+        reading = "± one deviation; right: paired, 95 %"
+    else:
+        reading = f"FLOPs at {data[0].cache_context:,} tokens"
+    source = f"{origin}: {data.size}, {data.steps:,} steps, {_seeds(data)}. {reading[0].upper() + reading[1:]}."
     return Figure(
         name=NAME,
         number=NUMBER,
@@ -131,6 +133,7 @@ def _ledger(sweep: Sweep, k: int) -> list[dict[str, Any]]:
     active = f"{shown} active" if now.parameters_active != now.parameters_total else ""
     gap = sweep.difference(k)
     verdict = gap.verdict if gap else ""
+    paired = f"{gap.mean:+.3f} ± {gap.interval:.3f}".replace("-", "−") if gap and gap.interval is not None else ""
     deviation = now.deviation
     return [
         row("parameters", "Parameters", "parameters_total", lambda n: f"{n:,}", active),
@@ -140,7 +143,7 @@ def _ledger(sweep: Sweep, k: int) -> list[dict[str, Any]]:
         {
             "key": "bits", "label": "Bits per byte",
             "value": f"{now.mean:.3f}" + (f" ± {deviation:.3f}" if deviation is not None else ""),
-            "note": NOTES.get(verdict, verdict), "verdict": verdict, "raw": now.mean,
+            "note": NOTES.get(verdict, paired), "verdict": verdict, "raw": now.mean,
             "changed": verdict in (LOWER, HIGHER),
         },
     ]  # fmt: skip
@@ -232,7 +235,7 @@ def _caption(sweep: Sweep, k: int, after: ModelConfig) -> str:
     kv = f"{then.kv_bytes_per_token:,} to {now.kv_bytes_per_token:,}"
     captions: dict[int, Callable[[], str]] = {
         0: lambda: "Attention, then a feed-forward network; each adds its result to the stream, and a norm follows.",
-        1: lambda: "Each norm leaves the stream for a branch. From here on the stream is only ever added to.",
+        1: lambda: "Each norm leaves the stream for a branch. From here on, the layers only ever add to the stream.",
         2: lambda: f"No mean is subtracted and no shift is learned: {fewer:,} parameters fewer.",
         3: lambda: f"Every matrix drops its bias: {fewer:,} parameters fewer, {fewer / then.parameters_total:.1%}.",
         4: lambda: (

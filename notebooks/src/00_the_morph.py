@@ -61,7 +61,8 @@ Stepper("morph")
 # ## A model is a config, a step is one change of it
 #
 # A stage is a small frozen record. Stage 0 is the 2017 block, decoder only; stage *k* is stage *k* − 1
-# with step *k* applied. Every step says which organ it touches, when it was first shipped, and why.
+# with step *k* applied. Every step says which organ it touches, who shipped it, and why. The order is one
+# for learning, not one of dates.
 
 # %%
 rows = [[str(s.number), f"`{s.slug}`", str(s.year), s.before, s.after] for s in morph.STEPS]
@@ -145,7 +146,7 @@ for stage, slug in enumerate(morph.SLUGS):
 # %% [markdown]
 # ## What became of each part
 #
-# The changes fall into six groups. The column *quality gain?* is the usual answer from published ablations of
+# The changes fall into seven groups. The column *quality gain?* is the usual answer from published ablations of
 # large models; *measured here* is what our own fifteen stages say, step by step: the change in validation bits
 # per byte (negative is better), with the half-width of its 95 % interval over the seeds. In **bold** is what lies
 # outside that interval. The rest is *within the spread*: these runs cannot tell it from zero.
@@ -155,9 +156,10 @@ ROWS = [
     ("Position", "a sinusoid, added once", "queries and keys rotated in each layer", "small",
      "longer texts; distance instead of place", ["rope"]),
     ("Normalization", "LayerNorm after each addition", "RMSNorm before each branch", "small",
-     "deep stacks, few bits per number", ["pre-norm", "rms-norm"]),
+     "deep stacks, few bits per number", ["pre-norm", "rms-norm", "qk-norm"]),
     ("Feed-forward", "two matrices, ReLU", "three matrices, a SiLU gate", "moderate",
      "more from the same parameters", ["silu", "gated-ffn"]),
+    ("Biases", "on every matrix", "none", "none", "steadier training at scale", ["no-bias"]),
     ("Key-value heads", "one pair for each query head", "shared in groups, or one latent", "usually none",
      "memory traffic while decoding", ["gqa"]),
     ("Context", "every layer sees everything", "windows or a fixed state in most layers", "by task",
