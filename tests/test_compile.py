@@ -13,6 +13,8 @@ from morph.model import Loss
 from morph.steps import stage
 from tests.models import random_ids, relative_error
 
+pytestmark = pytest.mark.timeout(900)  # a compiler that shares its cores with others can take minutes
+
 ALWAYS = (0, 9, 14)
 CHOSEN = [pytest.param(k, marks=() if k in ALWAYS else pytest.mark.slow) for k in range(15)]
 
