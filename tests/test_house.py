@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # from the ground up
     ["morph.errors"],
+    ["morph.spec"],
     ["morph.config"],
     ["morph.steps"],
     ["morph.nn"],
