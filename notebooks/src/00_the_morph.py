@@ -137,8 +137,9 @@ for stage, slug in enumerate(morph.SLUGS):
 # %% [markdown]
 # Total and active part at `moe`: every expert is stored, a token pays for two. The cache shrinks at `gqa`, which
 # shares keys and values, and at `sliding-window`, which drops them. `hybrid` writes the fewest bytes per token, yet
-# its cache is no smaller: a window had already stopped growing, and here the state that replaces it is larger than 32
-# tokens of keys and values. What it buys is reach: a window forgets what lies behind it, a state keeps a summary.
+# its cache is no smaller: a window had already stopped growing, and here the state that replaces it is larger
+# than the keys and values of one window. What it buys is reach: a window forgets what lies behind it, a state keeps
+# a summary.
 #
 # Step 6 keeps the count to the digit: two matrices of 4*d* become three of 8*d*/3. That is a whole number here,
 # because the widths are multiples of 48; real models round it up to what suits the hardware.
