@@ -15,6 +15,7 @@ FLOORS = [  # from the ground up
     ["morph.spec"],
     ["morph.config"],
     ["morph.steps"],
+    ["morph.forks"],
     ["morph.nn"],
     ["morph.model"],
     ["morph.measure", "morph.decoding"],
@@ -28,7 +29,7 @@ FLOORS = [  # from the ground up
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = {"MorphError", "ModelConfig", "Decoder", "STEPS", "SLUGS", "stage", "diff", "build", "generate", "count"}
-PUBLIC |= {"trace"}
+PUBLIC |= {"trace", "FORKS", "fork"}
 
 
 def room_of(module: str) -> str | None:

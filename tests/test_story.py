@@ -45,7 +45,7 @@ def test_a_figure_survives_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "not a readable"), ("[]", "found 'list'"), ('{"format": 9}', "found 9"), ('{"format": 1}', "'name'")],
+    [("", "not a readable"), ("[]", "found 'list'"), ('{"format": 9}', "found 9"), ('{"format": 2}', "'name'")],
 )
 def test_a_broken_file_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "f.json").write_text(text)

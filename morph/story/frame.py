@@ -17,17 +17,21 @@ import numpy as np
 
 from morph.errors import MorphError
 
-FORMAT = 1
+FORMAT = 2
 TITLE_WORDS = 6
 CAPTION_WORDS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Array:
-    """Numbers with a name for every axis: `values.ndim == len(axes)`."""
+    """Numbers with a name for every axis: `values.ndim == len(axes)`.
+
+    `source` says where they come from: a trace's name, a config, a recorded run, a formula.
+    """
 
     values: np.ndarray
     axes: tuple[str, ...]
+    source: str = ""
 
     def __post_init__(self) -> None:
         if self.values.ndim != len(self.axes):
@@ -58,6 +62,7 @@ class Frame:
         arrays: named numbers with named axes.
         facts: JSON values; the figure's own module says which.
         source: where the numbers come from, in words.
+        absent: why there is nothing to show for this model, as a sentence ("" when there is something).
     """
 
     key: str
@@ -68,6 +73,7 @@ class Frame:
     arrays: Mapping[str, Array] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+    absent: str = ""
 
     def __post_init__(self) -> None:
         for name, text, limit in (("title", self.title, TITLE_WORDS), ("caption", self.caption, CAPTION_WORDS)):
@@ -87,11 +93,17 @@ class Frame:
             "alt": self.alt,
             "claim": {"text": self.claim.text, "holds": self.check()},
             "arrays": {
-                name: {"axes": list(a.axes), "dtype": str(a.values.dtype), "values": a.values.tolist()}
+                name: {
+                    "axes": list(a.axes),
+                    "dtype": str(a.values.dtype),
+                    "source": a.source,
+                    "values": a.values.tolist(),
+                }
                 for name, a in self.arrays.items()
             },
             "facts": dict(self.facts),
             "source": self.source,
+            "absent": self.absent,
         }
 
     @classmethod
@@ -105,12 +117,25 @@ class Frame:
             alt=data["alt"],
             claim=Claim(text=data["claim"]["text"], holds=lambda _: verdict),
             arrays={
-                name: Array(values=np.array(a["values"], dtype=a["dtype"]), axes=tuple(a["axes"]))
+                name: Array(values=np.array(a["values"], dtype=a["dtype"]), axes=tuple(a["axes"]), source=a["source"])
                 for name, a in data["arrays"].items()
             },
             facts=data["facts"],
             source=data["source"],
+            absent=data["absent"],
         )
+
+
+def absent(key: str, title: str, why: str, caption: str = "This model has nothing to show here.") -> Frame:
+    """A frame that says why a model has nothing to show, in the place of an invented picture."""
+    return Frame(
+        key=key,
+        title=title,
+        caption=caption,
+        alt=f"An empty stage with one sentence: {why}",
+        claim=Claim(text="Nothing is claimed.", holds=lambda frame: not frame.arrays),
+        absent=why,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

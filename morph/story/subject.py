@@ -1,0 +1,147 @@
+"""The model that a figure shows: a recorded one, a reader's own run, or a stage fresh from its seed.
+
+Recorded models are part of the package: weights in bf16 with their config, recipe, seed, versions and metrics in the
+file's header. `python tools/record.py` trains them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import morph
+from morph.config import ModelConfig
+from morph.errors import MorphError, nearest
+from morph.forks import FORKS, fork
+from morph.model import Decoder
+from morph.steps import SLUGS, number_of, stage
+from morph.story.text import tokens
+
+RECORDED = ("deep", "windows", "sink", "experts", "experts-auxiliary", "experts-unbalanced")
+"""Names of the recorded models; each is there for the seeds 0 and 1."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to look at.
+
+    Attributes:
+        model: in evaluation mode, fp32, on the CPU.
+        name: what it is, in words: stage, size, training, seed.
+        is_trained: whether it was trained at all.
+        seed: of its initial weights and its training.
+        metrics: one record a step of its training, as in a run's `metrics.jsonl`; empty when untrained.
+        provenance: JSON values for `Figure.provenance`.
+    """
+
+    model: Decoder
+    name: str
+    is_trained: bool
+    seed: int
+    metrics: tuple[dict[str, Any], ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's config."""
+        return self.model.config
+
+    def ids(self, length: int, batch: int = 1) -> Tensor:
+        """Tokens of the figures' passage, (B, S); the seed moves where they start."""
+        last = self.config.vocab_size - 1
+        starts = (137 * self.seed + 211 * row for row in range(batch))
+        return torch.tensor([[min(t, last) for t in tokens(length, start)] for start in starts])
+
+
+def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, size: str = "tiny") -> Subject:
+    """The model that `source` names.
+
+    Args:
+        source: a `Decoder` or `ModelConfig`; the folder of a run; a stage (0 to 14 or slug) or a fork's slug, built
+            at `size` with fresh weights; or a name in `RECORDED`.
+        seed: of fresh weights, or which recording.
+        size: of a stage or fork.
+
+    Raises:
+        MorphError: when it is none of these.
+    """
+    if isinstance(source, Decoder):
+        return Subject(source.eval(), "your model", True, seed, provenance={"model": "given", "seed": seed})
+    if isinstance(source, ModelConfig):
+        return _fresh(source, "your config", seed)
+    if isinstance(source, Path) or (isinstance(source, str) and Path(source).is_dir()):
+        return _from_run(Path(source))
+    word = str(source)
+    if word in RECORDED:
+        return recorded(word, seed)
+    if word in FORKS:
+        return _fresh(fork(word, size=size), f"fork {word}, {size}", seed)
+    try:
+        number = number_of(source)
+    except MorphError:
+        known = (*SLUGS, *FORKS, *RECORDED)
+        raise MorphError(
+            f"{word[:60]!r} is no folder of a run, no stage and no fork: give a run (morph train --out), a stage "
+            f"0 to {len(SLUGS) - 1}, or a slug{nearest(word, known)}"
+        ) from None
+    return _fresh(stage(number, size=size), f"stage {number} ({SLUGS[number]}), {size}", seed)
+
+
+def recorded(name: str, seed: int = 0) -> Subject:
+    """A model of `RECORDED`, trained from `seed`. Raises MorphError for another name or seed."""
+    from safetensors import safe_open
+
+    path = files("morph.story") / "recorded" / f"{name}-{seed}.safetensors"
+    if name not in RECORDED or not path.is_file():
+        raise MorphError(f"no model was recorded as {name!r} with seed {seed}: there is {', '.join(RECORDED)}, 0 or 1")
+    with safe_open(str(path), framework="pt") as file:
+        header = file.metadata()
+        weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+    facts = json.loads(header["facts"])
+    model = morph.build(ModelConfig.from_dict(json.loads(header["config"])), seed=seed)
+    fill(model, weights)
+    return Subject(model.eval(), facts["name"], True, seed, tuple(json.loads(header["metrics"])), facts)
+
+
+def fill(model: Decoder, weights: dict[str, Tensor]) -> None:
+    """Copy tensors into a model by name. Raises MorphError when names differ."""
+    held = {id(t): name for name, t in reversed(list(model.state_dict(keep_vars=True).items()))}
+    names = set(held.values())
+    if names != weights.keys():
+        odd = ", ".join(sorted(names ^ weights.keys())[:3])
+        raise MorphError(f"the weights do not fit the model ({odd}); record it again: python tools/record.py")
+    state = model.state_dict(keep_vars=True)
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            state[name].copy_(tensor)
+
+
+def siblings(source: Subject, configs: Iterable[ModelConfig]) -> list[Subject]:
+    """Fresh models of other configs from the subject's seed: organs of one name start with the same numbers."""
+    return [_fresh(config, "built beside it", source.seed) for config in configs]
+
+
+def _fresh(config: ModelConfig, name: str, seed: int) -> Subject:
+    facts = {"model": name, "config": config.to_dict(), "seed": seed, "training": "none, weights as initialized"}
+    model = morph.build(config, seed=seed).eval()
+    return Subject(model, f"{name}, untrained, seed {seed}", False, seed, provenance=facts)
+
+
+def _from_run(path: Path) -> Subject:
+    from morph.train import Run, load_model
+
+    run = Run.load(path)
+    model, records = load_model(run), tuple(run.metrics())
+    what = run.facts["stage"] or "a config of its own"
+    facts = {
+        "model": f"run {path.name}: {what}", "config": run.config.to_dict(), "seed": run.seed,
+        "training": run.facts, "steps": len(records),
+    }  # fmt: skip
+    return Subject(model, f"your run {path.name} ({what}), {len(records)} steps", True, run.seed, records, facts)
