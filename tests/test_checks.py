@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import morph
-from morph import checks
+from morph.checks import the_morph as checks
 
 NINE = morph.stage(9)
 

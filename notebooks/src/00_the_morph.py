@@ -24,7 +24,7 @@ import torch
 from IPython.display import Markdown
 
 import morph
-from morph import checks
+from morph.checks import the_morph as checks
 from morph.train import Recipe, Run, Sweep, load_corpus, load_model, train
 from morph.widgets import Stepper
 

@@ -1,0 +1,1 @@
+"""Checks of the notebooks' exercises, a module for each notebook."""
