@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from morph.errors import MorphError, nearest
@@ -18,10 +19,22 @@ def names() -> tuple[str, ...]:
 
 
 def figure(name: str, **options: Any) -> Figure:
-    """Make the figure `name`; `options` go to its module (figure `morph` takes `sweep`). Raises `MorphError`."""
+    """Make the figure `name`; `options` go to its module.
+
+    Figure `morph` takes `sweep`, the others take `model` (anything that `morph.story.subject.subject` takes) and
+    `seed`.
+
+    Raises:
+        MorphError: for an unknown figure, an option that the figure does not take, or what its module refuses.
+    """
     if name not in MODULES:
         raise MorphError(f"no figure is called {name!r}; there is {', '.join(MODULES)}{nearest(name, MODULES)}")
-    made = import_module(MODULES[name]).figure(**options)
+    make = import_module(MODULES[name]).figure
+    taken = signature(make).parameters
+    for option in options:
+        if option not in taken:
+            raise MorphError(f"figure {name!r} takes no {option}; it takes {', '.join(taken)}")
+    made = make(**options)
     assert isinstance(made, Figure)
     return made
 

@@ -1,0 +1,95 @@
+"""The store of figures: what is read back equals what was made, and any change makes it anew."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from morph.errors import MorphError
+from morph.story import figure, store
+from morph.story.frame import Figure
+from tests.scene_boards import SWEEP
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(store.PLACE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_figure_is_made_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = store.stored("morph", sweep=SWEEP)
+    assert made.to_dict() == json.loads(json.dumps(figure("morph", sweep=SWEEP).to_dict()))
+
+    def never(name: str, **options: object) -> Figure:
+        raise AssertionError("made twice")
+
+    monkeypatch.setattr(store, "figure", never)
+    assert store.stored("morph", sweep=SWEEP).to_dict() == made.to_dict()
+    with pytest.raises(AssertionError, match="made twice"):
+        store.stored("morph")  # the reference sweep holds other numbers
+
+
+def test_a_damaged_file_is_made_anew(place: Path) -> None:
+    store.stored("morph", sweep=SWEEP)
+    (kept,) = place.glob("morph-*.json")
+    whole = kept.read_text()
+    kept.write_text(whole[: len(whole) // 2])
+    assert len(store.stored("morph", sweep=SWEEP)) == 14
+    assert kept.read_text() == whole
+
+
+def test_a_place_that_cannot_be_written_costs_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(store.PLACE, str(tmp_path / "file" / "below"))
+    assert len(store.stored("morph", sweep=SWEEP)) == 14
+
+
+def test_the_name_follows_from_everything_the_figure_depends_on(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    (package / "inner" / "code.py").write_text("one = 1\n")
+    (package / "cli.py").write_text("")
+    first = store.code_digest(package, ("cli.py",))
+    store.code_digest.cache_clear()
+    (package / "cli.py").write_text("changed")
+    assert store.code_digest(package, ("cli.py",)) == first
+    store.code_digest.cache_clear()
+    (package / "inner" / "code.py").write_text("one = 2\n")
+    assert store.code_digest(package, ("cli.py",)) != first
+
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "latest").write_text("step-000010\n")
+    before = store.digest("rope", {"model": str(run)})
+    assert store.digest("rope", {"model": str(run), "seed": 1}) != before != store.digest("moe", {"model": str(run)})
+    (run / "latest").write_text("step-000020\n")
+    assert store.digest("rope", {"model": str(run)}) != before
+
+
+def test_the_oldest_figures_go(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "KEPT", 2)
+    place.mkdir()
+    for name in ("a", "b", "c"):
+        (place / f"{name}.json").write_text("{}")
+    store.stored("morph", sweep=SWEEP)
+    assert len(list(place.glob("*.json"))) == 2 and len(list(place.glob("morph-*.json"))) == 1
+
+
+def test_reading_back_needs_no_torch(place: Path) -> None:
+    store.stored("morph", sweep=SWEEP)
+    code = (
+        "import sys; from pathlib import Path; from morph.story.store import stored;"
+        f"assert len(stored('morph', sweep=Path({str(SWEEP)!r}))) == 14; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_an_option_that_a_figure_does_not_take_is_named(place: Path) -> None:
+    with pytest.raises(MorphError, match="figure 'morph' takes no model; it takes sweep"):
+        store.stored("morph", model="9")
