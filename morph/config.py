@@ -190,6 +190,13 @@ class SelectionBias(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoBalance(Spec):
+    """Nothing spreads the load; the router learns from the objective alone."""
+
+    kind: ClassVar[str] = "no-balance"
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoE(Spec):
     """`top_k` of `n_experts` feed-forward experts a token, and `n_shared` that every token uses.
 
@@ -203,7 +210,7 @@ class MoE(Spec):
     n_shared: int = 0
     top_k: int
     routed_scale: float
-    balance: AuxiliaryLoss | SelectionBias
+    balance: AuxiliaryLoss | SelectionBias | NoBalance
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -161,3 +161,15 @@ def test_experts_and_router_get_gradients_even_with_top_1() -> None:
         assert parameter.grad is not None, name
         # with one expert the renormalized weight is 1, so its router learns from the balance loss alone
         assert float(parameter.grad.abs().max()) > 0, name
+
+
+def test_without_balancing_nothing_but_the_objective_moves_the_router() -> None:
+    model = morph.build(morph.fork("unbalanced", "nano")).train()
+    ids = random_ids(model, 2, 40)
+    loss = model.loss(ids, ids)
+    assert loss.balance.item() == 0 and loss.total.item() == loss.cross_entropy.item()
+    loads = model.end_step()
+    assert loads is not None and loads.sum(-1).tolist() == [2 * 40 * 7] * 4
+    assert not [name for name in model.state_dict() if "selection_bias" in name]
+    changes = morph.diff(stage("shared-expert", "nano"), model.config)
+    assert [str(c) for c in changes] == ["feed_forward.balance: AuxiliaryLoss(coefficient=0.01) → NoBalance()"]

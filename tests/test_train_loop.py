@@ -14,7 +14,7 @@ from morph.errors import MorphError
 from morph.train import data, load_model
 from morph.train.data import Corpus, load_corpus
 from morph.train.device import World, available_devices, pick_device, pick_precision, world
-from morph.train.loop import StepReport, fullest_share, make_optimizer, train
+from morph.train.loop import StepReport, fullest_share, make_optimizer, selection_biases, train
 from morph.train.recipe import Recipe
 from morph.train.runs import Run
 from tests.test_train_data import folder
@@ -151,7 +151,25 @@ def test_load_is_measured_over_steps_for_experts_only(tmp_path: Path, corpus: Co
     assert ["load" in r for r in experts.metrics()] == [False, True, False, True]
     assert all(1 <= r["load"] <= 32 / 7 for r in experts.metrics() if "load" in r)
     assert experts.metrics()[0]["balance"] > 0
+    assert all("selection_bias" not in r for r in experts.metrics())
     assert fullest_share(torch.tensor([[1, 1, 1, 1], [5, 1, 1, 1]])) == pytest.approx((1 + 2.5) / 2)
+
+
+def test_each_experts_share_and_bias_are_recorded_at_validation(tmp_path: Path, corpus: Corpus) -> None:
+    run = new_run(tmp_path / "run", corpus, stage=13)
+    train(run, corpus=corpus)
+    records = run.metrics()
+    assert ["expert_load" in r for r in records] == ["selection_bias" in r for r in records] == [False, True] * 2
+    model = load_model(run)
+    for record in (records[1], records[3]):
+        shares = torch.tensor(record["expert_load"])
+        assert shares.shape == (4, 32)
+        assert torch.allclose(shares.sum(-1), torch.ones(4), atol=32 * 5e-5)
+        assert record["load"] == pytest.approx(32 * shares.amax(-1).mean().item(), abs=32 * 5e-5)
+    for layer, row in enumerate(records[3]["selection_bias"]):
+        assert torch.allclose(torch.tensor(row), model.blocks[layer].feed_forward.router.selection_bias, atol=5e-7)
+    assert torch.tensor(records[3]["selection_bias"]).abs().max() > 0.001
+    assert selection_biases(morph.build(morph.stage(12, size="nano"))) is None
 
 
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:

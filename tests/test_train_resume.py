@@ -110,7 +110,8 @@ def test_a_run_killed_anywhere_ends_with_the_weights_of_an_unbroken_one(
     whole, broken = Run.load(root / "unbroken"), Run.load(root / place)
     assert_same_weights(broken, whole)
     assert not list(broken.path.rglob("*.tmp"))
-    keys = ("step", "loss", "gradient_norm", "learning_rate", "validation_bits_per_byte", "load")
+    keys = ("step", "loss", "gradient_norm", "learning_rate", "validation_bits_per_byte")
+    keys += ("load", "expert_load", "selection_bias")
     assert [[r.get(k) for k in keys] for r in broken.metrics()] == [[r.get(k) for k in keys] for r in whole.metrics()]
     assert broken.summary is not None and whole.summary is not None
     assert broken.summary.validation_bits_per_byte == whole.summary.validation_bits_per_byte

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import morph
 from morph.errors import MorphError
+from morph.nn.moe import Router
 from morph.train import data
 from morph.train.checkpoint import State, restore, save_checkpoint
 from morph.train.device import pick_device, pick_precision, world
@@ -36,7 +37,9 @@ class StepReport:
     """One line of metrics: `loss` is the cross-entropy in nats per byte, `balance` the balance loss of experts.
 
     `load` is the fullest expert's share over an even share, counted over all steps since the last validation
-    and averaged over layers; 1 is perfect balance. Steps that did not measure it or the validation have None.
+    and averaged over layers; 1 is perfect balance. `expert_load` (layers, E) are the shares of the choices that each
+    expert got over the same steps, `selection_bias` (layers, E) the biases after this step. What a step did not
+    measure, and what the model has not, is None.
     """
 
     step: int
@@ -48,6 +51,8 @@ class StepReport:
     tokens_per_second: float
     validation_bits_per_byte: float | None = None
     load: float | None = None
+    expert_load: list[list[float]] | None = None
+    selection_bias: list[list[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -180,12 +185,14 @@ class _Loop:
         self._watch(self.model.end_step())
         tokens = recipe.accumulation * recipe.batch_size * self.context
         speed = tokens / (time.perf_counter() - started)
-        validation = load = None
+        validation = load = shares = biases = None
         if (step + 1) % recipe.evaluate_every == 0 or step + 1 == recipe.steps:
             validation = evaluate(self.model, self.corpus, recipe, self.context, self.device)
-            load = fullest_share(self.load) if self.load is not None else None
+            if self.load is not None:
+                load, shares = fullest_share(self.load), _rounded(self.load / self.load.sum(-1, keepdim=True), 4)
+                biases = selection_biases(self.model)
             self.load = None
-        return StepReport(step + 1, loss, loss / LN2, balance, rate, norm, speed, validation, load)
+        return StepReport(step + 1, loss, loss / LN2, balance, rate, norm, speed, validation, load, shares, biases)
 
     def _batch(self, step: int, micro: int) -> tuple[Tensor, Tensor]:
         index = micro * self.world.size + self.world.rank
@@ -229,6 +236,17 @@ def fullest_share(load: Tensor) -> float:
     """The fullest expert's share over an even share, averaged over layers; `load` is (layers, E) counts."""
     load = load.float()
     return (load.amax(dim=-1) / load.mean(dim=-1)).mean().item()
+
+
+def selection_biases(model: nn.Module) -> list[list[float]] | None:
+    """Each routed layer's biases of the choice, (layers, E); None for a model without."""
+    routers = [m for m in model.modules() if isinstance(m, Router)]
+    biases = [router.selection_bias for router in routers if hasattr(router, "selection_bias")]
+    return _rounded(torch.stack(biases), 6) if biases else None
+
+
+def _rounded(table: Tensor, decimals: int) -> list[list[float]]:
+    return [[round(value, decimals) for value in row] for row in table.tolist()]
 
 
 def _to(pair: tuple[Any, Any], device: torch.device) -> tuple[Tensor, Tensor]:
