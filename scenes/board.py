@@ -7,7 +7,7 @@ need not draw it again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,13 @@ Box = tuple[float, float, float, float]
 
 
 class Board(dict[str, VMobject]):
-    """Key -> mobject, first drawn first. `attention.norm:box` is the part `box` of the thing `attention.norm`."""
+    """Key -> mobject, first drawn first. `attention.norm:box` is the part `box` of the thing `attention.norm`.
+
+    `cut` is the x at which the stage may be split into two columns, one above the other on a narrow screen; nothing
+    crosses it. None keeps the stage whole.
+    """
+
+    cut: float | None = None
 
     def put(self, key: str, mobject: VMobject) -> None:
         """Add a part on top of those already there; a key is used once."""
@@ -154,9 +160,9 @@ def animations(old: Board, new: Board, change: Difference) -> list[Animation]:
 class Film(Scene):
     """Plays a sequence of stills. After `render`, `starts` and `ends` hold each still's first and last second."""
 
-    def __init__(self, stills: Sequence[Still], theme: Theme) -> None:
+    def __init__(self, stills: Sequence[Still], theme: Theme, on_still: Callable[[], object] | None = None) -> None:
         super().__init__(camera_class=QuickCamera)
-        self.stills, self.theme = stills, theme
+        self.stills, self.theme, self.on_still = stills, theme, on_still
         self.starts: list[float] = []
         self.ends: list[float] = []
         self.changes: list[Difference] = []
@@ -179,6 +185,8 @@ class Film(Scene):
             self.starts.append(start)
             self.ends.append(self.renderer.time)
             self.changes.append(change)
+            if self.on_still:
+                self.on_still()
             old = new
 
     def _arrange(self, old: Board, new: Board, change: Difference) -> None:

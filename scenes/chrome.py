@@ -1,7 +1,12 @@
-"""What every figure has around its picture: title, where the idea comes from, and the caption band with its counter."""
+"""What every figure has around its picture: title, a word on the model at the right, and the caption band.
+
+Two facts of a frame are drawn here. At the top right: `aside`, or where and when the idea came from. Under the
+caption: the `pressure` behind a step, or else the frame's source.
+"""
 
 from __future__ import annotations
 
+from morph.errors import MorphError
 from morph.story import Frame
 from scenes.board import Board
 from scenes.parts import panel
@@ -12,27 +17,46 @@ LEFT, RIGHT = -FRAME_WIDTH / 2 + 0.4, FRAME_WIDTH / 2 - 0.4
 TITLE_Y = 3.48
 BAND_TOP = -2.82
 CAPTION_WIDTH = 12.0
+KEYS = ("title", "aside", "caption")
+"""Things that `chrome` puts on a board."""
 
 
 def chrome(board: Board, frame: Frame, theme: Theme, counter: str) -> None:
-    """Put title, origin and caption band on a board; the picture goes between y = `BAND_TOP` and 3.2."""
+    """Put title, aside and caption band on a board; the picture goes between y = `BAND_TOP` and 3.2.
+
+    Raises:
+        MorphError: when caption and note together take more than three lines, or title and aside more than one.
+    """
     facts, ink, muted = frame.facts, theme.colour("ink"), theme.colour("muted")
-    board.put("title", label(frame.title, "title", ink, "bold").at(LEFT, TITLE_Y))
-    origin = f"{facts['origin']}, {facts['year']}"
-    board.put("origin", label(origin, "label", muted).at(RIGHT, TITLE_Y, "right"))
+    title = label(frame.title, "title", ink, "bold").at(LEFT, TITLE_Y)
+    board.put("title", title)
+    words = facts.get("aside") or (f"{facts['origin']}, {facts['year']}" if "origin" in facts else "")
+    if words:
+        aside = label(words, "label", muted).at(RIGHT, TITLE_Y, "right")
+        if title.width + aside.width > RIGHT - LEFT - 0.4:
+            raise MorphError(f"frame {frame.key!r}: no room for its aside ({words!r}) beside its title; shorten it")
+        board.put("aside", aside)
 
     floor = -FRAME_HEIGHT / 2
     board.put("caption:band", panel(theme, (-FRAME_WIDTH / 2, floor, FRAME_WIDTH / 2, BAND_TOP), radius=0.01))
     caption = label(frame.caption, "body", ink, width=CAPTION_WIDTH)
-    lines = 2 if caption.height > 0.4 else 1
-    top = BAND_TOP - (0.27 if lines == 2 else 0.42)
+    force, colon, rest = facts.get("pressure", "").partition(": ")
+    head = label(force, "floor", ink, "bold") if colon else None
+    words = rest or force or frame.source
+    indent = head.width + 0.16 if head else 0.0
+    note = label(words, "floor", muted, width=RIGHT - LEFT - indent) if words else None
+
+    lines = caption.lines, (note.lines if note else 0)
+    if sum(lines) > 3:
+        raise MorphError(
+            f"frame {frame.key!r}: caption and source take {lines[0]} and {lines[1]} lines and three fit; "
+            f"shorten {'its source' if lines[1] > 1 else 'its caption'} ({len(words)} characters)"
+        )
+    top = BAND_TOP - (0.42 if sum(lines) < 3 else 0.27)
     board.put("caption:text", caption.at(LEFT, top))
-    y = top - (0.66 if lines == 2 else 0.42)
-    force, colon, rest = facts["pressure"].partition(": ")
-    x = LEFT
-    if colon:
-        head = label(force, "floor", ink, "bold").at(x, y)
-        board.put("caption:force", head)
-        x += head.width + 0.16
-    board.put("caption:pressure", label(rest or force, "floor", muted).at(x, y))
     board.put("caption:count", label(counter, "label", muted).at(RIGHT, top, "right"))
+    y = top - (0.66 if lines[0] == 2 else 0.42)
+    if head:
+        board.put("caption:force", head.at(LEFT, y))
+    if note:
+        board.put("caption:note", note.at(LEFT + indent, y))

@@ -27,6 +27,10 @@ BOX_LEFT, BOX_RIGHT = -3.8, 1.7
 INNER_LEFT, INNER_RIGHT = BOX_LEFT + 0.2, BOX_RIGHT - 0.15
 
 
+CUT = 2.12
+"""Between the block and the ledger."""
+
+
 class Sublayer:
     """Heights of one sublayer: it reads the stream low and writes to it high."""
 
@@ -53,6 +57,7 @@ def board(figure: Figure, index: int, theme: Theme) -> Board:
     assert frame is not None, "figure 1 has an opening"
     made = Board()
     chrome(made, frame, theme, f"{index:02d} / {len(figure):02d}" if index else f"{frame.facts['year']}")
+    made.cut = CUT
     draw = Diagram(made, theme, frame, _before(figure, index))
     draw.stream()
     draw.attention()

@@ -73,8 +73,22 @@ def name(theme: Theme, role: str, text: str, centre: Point, lit: bool = False, s
 
 def wire(theme: Theme, points: Sequence[Point], colour: str = "wire", width: float = 2.5) -> VMobject:
     """A line through points, unfilled."""
+    return polylines(theme, [points], colour, width)
+
+
+def polylines(theme: Theme, lines: Iterable[Sequence[Point]], colour: str = "wire", width: float = 2.5) -> VMobject:
+    """Many lines through points as one mobject, unfilled."""
     shape = VMobject(stroke_color=theme.colour(colour), stroke_width=width)
-    return shape.set_points_as_corners([np.array([*p, 0.0]) for p in points])
+    for points in lines:
+        shape.start_new_path(np.array([*points[0], 0.0]))
+        shape.add_points_as_corners([np.array([*p, 0.0]) for p in points[1:]])
+    return shape
+
+
+def discs(colour: str, centres: Iterable[Point], radius: float) -> VMobject:
+    """Many discs of one radius as one mobject."""
+    at = rounded((-radius, -radius, radius, radius), radius)[[*range(4), *range(8, 12), *range(16, 20), *range(24, 28)]]
+    return _outlined(np.concatenate([at + np.array([*centre, 0.0]) for centre in centres]), colour, None)
 
 
 def tip(theme: Theme, end: Point, towards: Point, colour: str = "wire", size: float = 0.16) -> VMobject:

@@ -26,11 +26,13 @@ SET_AT = 10
 SANS, MONO = "Inter", "DejaVu Sans Mono"
 CAP_HEIGHT = 0.727
 """Height of a capital of Inter, in em."""
+LEADING = 0.62
+"""Space between two lines, from a baseline to the capitals under it, in em."""
 WEIGHTS = {"regular": 400, "medium": 500, "bold": 600}
 PREAMBLE = """\
 #set page(width: auto, height: auto, margin: 0pt, fill: none)
 #set text(font: "{font}", weight: {weight}, size: {size}pt)
-#set par(leading: 0.62em)
+#set par(leading: {leading}em)
 #show math.equation: set text(font: "New Computer Modern Math", size: 1.12em)
 """
 
@@ -45,6 +47,12 @@ class Label(VMobject):
         super().__init__(fill_color=colour, fill_opacity=1, stroke_width=0)
         self.points = outline
         self.text, self.size = text, size
+
+    @property
+    def lines(self) -> int:
+        """How many lines the text takes."""
+        pitch = (CAP_HEIGHT + LEADING) * self.size * UNITS_PER_POINT
+        return round(self.height / pitch - CAP_HEIGHT / (CAP_HEIGHT + LEADING)) + 1
 
     def at(self, x: float, y: float, anchor: str = "left") -> Label:
         """Move the label: `x` is its left edge, centre or right edge, `y` the middle of its first line's capitals.
@@ -103,7 +111,7 @@ def outline(source: str, weight: int, font: str) -> np.ndarray:
 
     About 2 ms a text, so there is no cache on disk to go stale.
     """
-    document = PREAMBLE.format(font=font, weight=weight, size=SET_AT) + source
+    document = PREAMBLE.format(font=font, weight=weight, size=SET_AT, leading=LEADING) + source
     root = ElementTree.fromstring(typst.compile(document.encode(), format="svg", font_paths=fonts()))
     symbols = {s.get("id", ""): _path(s[0].get("d", "")) for s in root.iter(f"{SVG}symbol") if len(s)}
     shapes = list(_placed(root, np.eye(3), symbols))
