@@ -96,18 +96,27 @@ def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, 
 
 def recorded(name: str, seed: int = 0) -> Subject:
     """A model of `RECORDED`, trained from `seed`. Raises MorphError for another name or seed."""
-    from safetensors import safe_open
-
     path = files("morph.story") / "recorded" / f"{name}-{seed}.safetensors"
     if name not in RECORDED or not path.is_file():
         raise MorphError(f"no model was recorded as {name!r} with seed {seed}: there is {', '.join(RECORDED)}, 0 or 1")
-    with safe_open(str(path), framework="pt") as file:
-        header = file.metadata()
-        weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-    facts = json.loads(header["facts"])
-    model = morph.build(ModelConfig.from_dict(json.loads(header["config"])), seed=seed)
+    return read_recording(Path(str(path)))
+
+
+def read_recording(path: Path) -> Subject:
+    """The model in a file that `tools/record.py` wrote. Raises MorphError when it is none."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            header = {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+        config, facts, metrics = (header[name] for name in ("config", "facts", "metrics"))
+        name, seed = facts["name"], facts["seed"]
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise MorphError(f"{path} is no recorded model ({error}); make it again: python tools/record.py") from None
+    model = morph.build(ModelConfig.from_dict(config), seed=seed)
     fill(model, weights)
-    return Subject(model.eval(), facts["name"], True, seed, tuple(json.loads(header["metrics"])), facts)
+    return Subject(model.eval(), name, True, seed, tuple(metrics), facts)
 
 
 def fill(model: Decoder, weights: dict[str, Tensor]) -> None:
