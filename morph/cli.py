@@ -349,17 +349,27 @@ def generate(
 
 @app.command()
 def render(
-    figure: Annotated[str, typer.Argument(help="A figure, such as morph.", show_default=False)],
-    quality: Annotated[str, typer.Option(help="Height of the video, such as 480p or 1080p.")] = "480p",
+    figures: Annotated[list[str], typer.Argument(help="Figures, such as morph rope, or all.", show_default=False)],
+    quality: Annotated[str, typer.Option(help="480p, 720p, 1080p or 4k.")] = "480p",
     theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
+    frames: Annotated[str, typer.Option(help="Frames to draw, such as 3-5 or 1,4 [default: all].")] = "",
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="mp4, webm, png, svg or html; repeatable [mp4 png html].")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Whose tensors: a run, a stage, a fork [default: recorded].")] = "",
+    seed: Annotated[int | None, typer.Option(help="Of the models shown [default: 0].", min=0)] = None,
+    sweep: Annotated[Path | None, typer.Option(help="Sweep for figure morph [default: the reference].")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to [default: out/FIGURE].")] = None,
-    sweep: Annotated[Path | None, typer.Option(help="Sweep with the numbers to show [default: the reference].")] = None,
-) -> None:
-    """Render a figure as stills, video, subtitles and contact sheet."""
-    from morph.rendering import render_figure
+    explain: Annotated[bool, typer.Option("--explain", help="List each frame's tensors, and draw nothing.")] = False,
+) -> int:
+    """Render figures as video, stills, subtitles, contact sheet and a page to step through."""
+    from morph.rendering.command import Request, render_all
 
-    for path in render_figure(figure, out or Path("out") / figure, quality=quality, theme=theme, sweep=sweep):
-        print(path)
+    request = Request(
+        figures=tuple(figures), quality=quality, theme=theme, frames=frames, formats=tuple(formats or ()),
+        model=model, seed=seed, sweep=sweep, out=out,
+    )  # fmt: skip
+    return render_all(request, explain=explain)
 
 
 @app.command()

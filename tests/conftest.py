@@ -29,3 +29,9 @@ def _seed() -> Iterator[None]:
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
     yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _store(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Figures that tests make are kept for this session only."""
+    os.environ["MORPH_CACHE"] = str(tmp_path_factory.mktemp("figures"))

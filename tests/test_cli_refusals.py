@@ -191,7 +191,7 @@ def test_an_interrupted_command_says_so(
                 raise ImportError("interrupted while loading") from None
             raise
 
-    for target in ("morph.stage", "morph.train.session.continue_text", "morph.rendering.render_figure"):
+    for target in ("morph.stage", "morph.train.session.continue_text", "morph.rendering.command.render_all"):
         monkeypatch.setattr(target, interrupted)
     before = signal.getsignal(number)
     one_line(run_morph(*command), "morph: interrupted\n", code=130)

@@ -16,7 +16,7 @@ import pytest
 
 from morph.errors import MorphError
 from morph.story import Figure
-from tests.scene_boards import SWEEP, story
+from tests.scene_boards import story
 from tests.tools import need
 
 need("typst"), need("manim"), need("av")
@@ -26,7 +26,7 @@ from PIL import Image  # noqa: E402
 
 import scenes.render as rendering  # noqa: E402
 from scenes.film import Cue, subtitles, timeline  # noqa: E402
-from scenes.render import render  # noqa: E402
+from scenes.render import check, render  # noqa: E402
 
 PICTURE = {"formats": ("png",), "frames": (2,)}
 
@@ -34,7 +34,7 @@ PICTURE = {"formats": ("png",), "frames": (2,)}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
     out = tmp_path_factory.mktemp("render") / "morph"
-    return out, render("morph", out, sweep=SWEEP, frames=(0, 1, 2))
+    return out, render(story(), out, frames=(0, 1, 2), key="k")
 
 
 def test_files(made: tuple[Path, list[Path]]) -> None:
@@ -42,11 +42,8 @@ def test_files(made: tuple[Path, list[Path]]) -> None:
     assert {path.name for path in files} == {path.name for path in out.iterdir()}
     assert files[0].name == "morph.mp4" and files[-1].name == "morph.json"
     stills = {"00-2017", "01-pre-norm", "02-rms-norm"}
-    assert {p.stem for p in files if p.suffix == ".webp"} == stills
-    for stem in stills:
-        png, webp = (Image.open(out / f"{stem}.{kind}").convert("RGB") for kind in ("png", "webp"))
-        assert png.size == (854, 480)
-        assert png.tobytes() == webp.tobytes()
+    assert {p.stem for p in files if p.suffix == ".png"} == {*stills, "morph-sheet"}
+    assert all(Image.open(out / f"{stem}.png").size == (854, 480) for stem in stills)
     assert [p.name for p in out.parent.iterdir()] == ["morph"]  # no folder of parts is left
 
 
@@ -86,9 +83,11 @@ def test_the_manifest_is_the_figure(made: tuple[Path, list[Path]]) -> None:
     out, _ = made
     assert Figure.load(out / "morph.json").to_dict() == story().to_dict()
     manifest = json.loads((out / "morph.json").read_text())["render"]
-    assert manifest["stills"]["01-pre-norm"] == ["01-pre-norm.png", "01-pre-norm.webp"]
+    assert manifest["stills"]["01-pre-norm"] == ["01-pre-norm.png"]
     assert all((out / name).exists() for names in manifest["stills"].values() for name in names)
     assert (manifest["width"], manifest["height"], manifest["frames_per_second"]) == (854, 480, 15)
+    assert manifest["key"] == "k"
+    assert manifest["files"] == {p.name: p.stat().st_size for p in out.iterdir() if p.name != "morph.json"}
 
 
 def test_the_light_theme_stands_beside_the_dark(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_the_light_theme_stands_beside_the_dark(tmp_path: Path) -> None:
     [
         ({"quality": "479p"}, "quality '479p' is not one of 480p.*did you mean"),
         ({"theme": "drak"}, "no theme is called 'drak'.*did you mean 'dark'"),
-        ({"formats": ("gif",)}, "format 'gif' is not one of png, webp, mp4"),
+        ({"formats": ("gif",)}, "format 'gif' is not one of mp4, png"),
         ({"frames": (15,)}, "has no frame 15; give some of 0 to 14"),
         ({"frames": ()}, "no frame is chosen"),
     ],
@@ -118,9 +117,25 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path, options: dict[
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_figure(tmp_path: Path) -> None:
-    with pytest.raises(MorphError, match="no figure is called 'mrph'"):
-        render("mrph", tmp_path / "f", sweep=SWEEP)
+def test_a_request_is_checked_without_the_figure() -> None:
+    check("morph", quality="720p", theme="light", frames=(3,), formats=("png",))
+    with pytest.raises(MorphError, match=r"no figure is called 'mrph'.*did you mean 'morph'"):
+        check("mrph")
+    with pytest.raises(MorphError, match="no format is chosen; give some of mp4"):
+        check("morph", formats=())
+
+
+def test_steps_are_told(tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    render(story(), tmp_path / "f", frames=(1, 2), formats=("png", "mp4"), on_step=lambda n, of: steps.append((n, of)))
+    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_what_a_killed_rendering_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / ".f.999999999.tmp"
+    (left / "media").mkdir(parents=True)
+    render(story(), tmp_path / "f", **PICTURE)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:

@@ -111,6 +111,19 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
+@contextlib.contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path` for parts of it, gone when the block ends; what killed processes left goes too."""
+    remove_leftovers(path.parent, path.name)
+    folder = _temporary(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 

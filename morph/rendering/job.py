@@ -1,0 +1,102 @@
+"""One figure to be rendered: its data from the store, its pictures only when something in them would differ."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from morph.errors import MorphError
+from morph.story import Figure
+from morph.story.store import code_digest, stored
+
+OnStep = Callable[[int, int], None]
+"""Called with the pictures drawn so far and their number in all."""
+_DRAWN_WITH = ("manim", "typst", "fontpkg-inter", "pillow", "av", "numpy")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to render, and where to.
+
+    Attributes:
+        figure: its name.
+        out: folder to write to.
+        options: for `morph.story.figure` (`model`, `seed`, `sweep`); None where the figure has a default.
+        quality, theme, frames, formats: as `scenes.render.render` takes them; None is its default.
+    """
+
+    figure: str
+    out: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    quality: str = "480p"
+    theme: str = "dark"
+    frames: tuple[int, ...] | None = None
+    formats: tuple[str, ...] | None = None
+
+
+def run(job: Job, on_step: OnStep | None = None) -> list[Path]:
+    """Render, or find rendered, and list the files, the film first.
+
+    Raises:
+        MorphError: when what the scenes need is not installed, and for whatever the story or the scenes refuse.
+    """
+    scenes = _scenes()
+    request: dict[str, Any] = {"quality": job.quality, "theme": job.theme, "frames": job.frames}
+    if job.formats is not None:
+        request["formats"] = job.formats
+    scenes.check(job.figure, **request)
+    figure = stored(job.figure, **job.options)
+    key = _key(figure, request)
+    if found := _already(job.out, scenes.manifest_name(job.figure, job.theme), key):
+        return found
+    written: list[Path] = scenes.render(figure, job.out, **request, key=key, on_step=on_step)
+    return written
+
+
+def _scenes() -> Any:
+    """The room that draws, which is not part of every installation."""
+    try:
+        return importlib.import_module("scenes.render")
+    except ModuleNotFoundError as error:
+        raise MorphError(
+            f"rendering needs {error.name}, which is missing: run in Morph's folder with the extra 'scenes' "
+            f"(pip install -e '.[scenes]'); morph doctor says more"
+        ) from None
+
+
+def _key(figure: Figure, request: Mapping[str, Any]) -> str:
+    """A hash of the numbers, the code that draws them, its packages and the request."""
+    scenes = Path(importlib.import_module("scenes").__file__ or "").parent
+    widgets = Path(__file__).resolve().parent.parent / "widgets"
+    parts = [
+        json.dumps(figure.to_dict(), sort_keys=True), code_digest(scenes), code_digest(widgets),
+        json.dumps(request, sort_keys=True, default=str), *_versions(),
+    ]  # fmt: skip
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def _versions() -> Iterator[str]:
+    for package in _DRAWN_WITH:
+        try:
+            yield f"{package} {version(package)}"
+        except PackageNotFoundError:
+            yield f"{package} absent"
+
+
+def _already(out: Path, manifest: str, key: str) -> list[Path] | None:
+    """The files of an earlier rendering of the very same thing, if all are there and whole."""
+    try:
+        render = json.loads((out / manifest).read_text(encoding="utf-8"))["render"]
+        if render["key"] != key:
+            return None
+        files = {out / name: size for name, size in render["files"].items()}
+        whole = all(path.stat().st_size == size for path, size in files.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return [*files, out / manifest] if whole else None
