@@ -63,7 +63,8 @@ def generate(
         (B, S + max_new_tokens): the prompts and what follows.
 
     Raises:
-        MorphError: for an impossible temperature, top_k or top_p, a row of length 0, or no token to make.
+        MorphError: for an impossible temperature, top_k or top_p, a row of length 0, no token to make, or more
+            tokens than `model.config.position_limit`.
     """
     if not (temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf):
         raise MorphError(f"temperature = {temperature}; give 0 for greedy, or a finite number from {LEAST_TEMPERATURE}")
@@ -77,6 +78,8 @@ def generate(
         raise MorphError(
             f"lengths = {lengths.tolist()}: a row without a token cannot be continued; give at least one each"
         )
+    longest = ids.shape[-1] if lengths is None else int(lengths.max())
+    model.check_length(longest + max_new_tokens - 1)  # the last token is written and never read
     generator = generator or torch.Generator().manual_seed(0)
     was_training = model.training
     model.eval()

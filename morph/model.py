@@ -40,6 +40,8 @@ class Decoder(Organ):
         self.config = config
         block = BLOCKS[config.placement]
         self.embedding = Embedding(config.vocab_size, config.d_model)
+        limit = config.position_limit
+        self.positions = None if limit is None else Embedding(limit, config.d_model)
         self.blocks = nn.ModuleList(block(config, layer) for layer in range(config.n_layers))
         self.norm = build_norm(config.norm, config.d_model) if block.has_final_norm else nn.Identity()
         self.head = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
@@ -66,7 +68,8 @@ class Decoder(Organ):
             cache: what earlier calls read; `ids` continue it, and it is updated in place.
 
         Raises:
-            MorphError: for ids that are not a (B, S) batch of whole numbers below V, or lengths that do not fit.
+            MorphError: for ids that are not a (B, S) batch of whole numbers below V, lengths that do not fit, or a text
+                longer than `config.position_limit`, what the cache holds of it included.
         """
         x, _ = self._stream(ids, lengths, cache)
         logits = F.linear(x, self.head_weight)
@@ -108,21 +111,35 @@ class Decoder(Organ):
                 raise MorphError(
                     "this cache is that of a model with other layers; make one with this model's new_cache"
                 )
+            self.check_length(cache.longest(S, lengths))
             cache.admit(B, S, lengths)
             pads = cache.pads
-        elif lengths is not None and bool((lengths < S).any()):
-            pads = S - lengths.cpu()
+        else:
+            self.check_length(S if lengths is None else int(lengths.max()))
+            if lengths is not None and bool((lengths < S).any()):
+                pads = S - lengths.cpu()
         tables = torch.float64 if weight.dtype == torch.float64 else torch.float32
         context = Context(past, S, pads, ids.device, tables)
 
         x = self.embedding(ids) * self.config.d_model**0.5
         if isinstance(self.config.position, config.Sinusoid):
             x = x + context.sinusoid(self.config.position, self.config.d_model).to(x.dtype)
+        if self.positions is not None:
+            x = x + self.positions(context.positions) * self.config.d_model**0.5
         self.record(stream=x)
         layers = cache.layers if cache is not None else [None] * len(self.blocks)
         for block, held in zip(self.blocks, layers, strict=True):
             x = block(x, context, held)
         return self.norm(x), context
+
+    def check_length(self, length: int) -> None:
+        """Raise MorphError when texts of `length` tokens go beyond the places that the model can tell apart."""
+        limit = self.config.position_limit
+        if limit is not None and length > limit:
+            raise MorphError(
+                f"position {length - 1} is beyond the last row, {limit - 1}, of this model's position table; "
+                f"read at most {limit} tokens of a text"
+            )
 
     def _check(self, ids: Tensor, lengths: Tensor | None) -> None:
         if torch.compiler.is_compiling():

@@ -41,7 +41,7 @@ class Spec:
                 require(is_number and isinstance(value, int), f"{name} = {value!r} is not a whole number; give one")
                 require(value >= low, f"{name} = {value} is below {low}; give an integer >= {low}")
                 require(value <= high, f"{name} = {value} is above {high:,}; give less")
-            elif field.type == "float":
+            elif field.type in ("float", "float | None") and not (value is None and "None" in field.type):
                 fine = is_number and 0 < value < 1e30
                 require(fine, f"{name} = {value!r} must be a finite number above 0")
             elif field.type == "bool":

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import morph
+from morph.config import Rope
 from morph.nn import mask as mask_module
 from morph.nn.attention import attention_weights, blocked_attention, fast_attention, plain_attention
 from morph.nn.mask import Mask, build_mask, visible
@@ -84,7 +85,7 @@ def test_scores_are_scaled_products() -> None:
 
 
 def test_rotation_depends_on_distance_alone_and_keeps_lengths() -> None:
-    cos, sin = rotation_table(200, 12, 10_000.0)
+    cos, sin = rotation_table(200, Rope(), 12)
     q, k = torch.randn(2, 12, dtype=torch.float64)
 
     def at(x: torch.Tensor, m: int) -> torch.Tensor:
@@ -95,7 +96,7 @@ def test_rotation_depends_on_distance_alone_and_keeps_lengths() -> None:
     assert float(at(q, 30) @ at(k, 8)) != pytest.approx(products[0], rel=1e-3)
     assert float(at(q, 99).norm()) == pytest.approx(float(q.norm()), rel=1e-12)
     # pair (i, i + 6) turns by m b^(-2i/12): as a complex number it is multiplied by e^(i angle)
-    turned = torch.complex(q[:6], q[6:]) * torch.polar(torch.ones(6, dtype=torch.float64), 9 * frequencies(12, 1e4))
+    turned = torch.complex(q[:6], q[6:]) * torch.polar(torch.ones(6, dtype=torch.float64), 9 * frequencies(Rope(), 12))
     assert relative_error(at(q, 9), torch.cat((turned.real, turned.imag))) < 1e-12
 
 

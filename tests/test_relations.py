@@ -95,7 +95,7 @@ def test_4_no_sinusoid_is_no_rotation_is_no_position(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         context_module,
         "rotation_table",
-        lambda length, width, base: torch.stack((torch.ones(length, width // 2), torch.zeros(length, width // 2))),
+        lambda length, spec, width: torch.stack((torch.ones(length, width // 2), torch.zeros(length, width // 2))),
     )  # the angles of position 0
     assert relative_error(logits(before), logits(bare)) < EXACT
     assert relative_error(logits(after), logits(bare)) < EXACT

@@ -1,4 +1,4 @@
-"""Softmax attention with shared key-value heads, optional QK-norm, optional rotation, full or windowed.
+"""Softmax attention with shared key-value heads, optional QK-norm, rotation or ALiBi, full or windowed.
 
     o_i = Σ_j softmax_j(q_i · k_j / √Dh) v_j      over the keys j that query i may see
 
@@ -30,6 +30,8 @@ def attention_weights(q: Queries, k: Keys, mask: Mask) -> tuple[Float[Tensor, "B
     """Scaled scores (masked ones at -inf) and their softmax over the keys."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if mask.bias is not None:
+        scores = scores + mask.bias.to(scores.dtype)
     scores = scores.masked_fill(~mask.table(q.shape[2], k.shape[2], q.device), float("-inf"))
     return scores, scores.softmax(dim=-1)
 
@@ -69,7 +71,9 @@ def blocked_attention(q: Queries, k: Keys, v: Keys, window: int) -> Queries:
 def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
     """The same through fused kernels; windowed layers skip the blocks out of sight once there are enough of them."""
     allowed, is_causal = mask.allowed, mask.is_causal
-    if mask.window is not None:
+    if mask.bias is not None:
+        allowed, is_causal = mask.bias.to(q.dtype), False
+    elif mask.window is not None:
         if q.shape[2] >= 4 * mask.window:
             return blocked_attention(q, k, v, mask.window)
         allowed, is_causal = mask.table(q.shape[2], k.shape[2], q.device), False
@@ -81,11 +85,12 @@ def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
 class SoftmaxAttention(Organ):
     """One attention layer; with `window` it sees the last `window` tokens only."""
 
-    def __init__(self, model: config.ModelConfig, window: int | None = None) -> None:
+    def __init__(self, model: config.ModelConfig, position: config.Position, window: int | None = None) -> None:
         super().__init__()
         spec, D = model.attention, model.d_model
         self.n_heads, self.n_kv_heads, self.head_dim, self.window = spec.n_heads, spec.n_kv_heads, spec.width, window
-        self.rope = model.position if isinstance(model.position, config.Rope) else None
+        self.rope = position if isinstance(position, config.Rotary) else None
+        self.alibi_heads = spec.n_heads if isinstance(position, config.Alibi) else 0
         self.q_proj = Linear(D, self.n_heads * self.head_dim, bias=model.bias)
         self.k_proj = Linear(D, self.n_kv_heads * self.head_dim, bias=model.bias)
         self.v_proj = Linear(D, self.n_kv_heads * self.head_dim, bias=model.bias)
@@ -115,7 +120,7 @@ class SoftmaxAttention(Organ):
         columns = context.columns
         if cache is not None:
             k, v, columns = cache.append(k, v, columns)
-        mask = context.mask(self.window, columns)
+        mask = context.mask(self.window, columns, self.alibi_heads)
         if self.recorder is not None:
             scores, weights = attention_weights(q, k, mask)
             self.record(queries=q, keys=k, values=v, scores=scores, weights=weights)

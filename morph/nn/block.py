@@ -28,7 +28,8 @@ def build_mixer(model: config.ModelConfig, layer: int) -> SoftmaxAttention | Gat
     spec = model.mixer(layer)
     if isinstance(spec, config.GatedDeltaNet):
         return GatedDeltaNet(model, spec)
-    return SoftmaxAttention(model, window=spec.window if isinstance(spec, config.SlidingWindow) else None)
+    window = spec.window if isinstance(spec, config.SlidingWindow) else None
+    return SoftmaxAttention(model, model.position_in(layer), window)
 
 
 def build_feed_forward(model: config.ModelConfig) -> MLP | GatedMLP | MixtureOfExperts:

@@ -144,6 +144,11 @@ class Cache:
             if isinstance(layer, KVCache):
                 layer.evict(columns)
 
+    def longest(self, length: int, lengths: Int[Tensor, "B"] | None) -> int:
+        """Tokens in the longest row once `length` more columns, with `lengths` tokens in them, are admitted."""
+        before = torch.zeros(1, dtype=torch.long) if self.pads is None else -self.pads
+        return self.columns + int((before + (length if lengths is None else lengths.cpu())).max())
+
     def admit(self, batch_size: int, length: int, lengths: Int[Tensor, "B"] | None) -> None:
         """Take note of `length` new columns of which each row's last `lengths` hold tokens.
 

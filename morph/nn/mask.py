@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from morph.nn.organ import remember
@@ -23,11 +23,13 @@ class Mask:
         allowed: True where the query may see the key, (S, N) or (B, 1, S, N); None when a rule says it all.
         is_causal: with `allowed` None, whether keys after the query are hidden.
         window: with `is_causal`, how many keys back a query sees, its own included; None for all.
+        bias: what is added to the scores besides, (H, S, N) or (B, H, S, N), -inf where hidden; None for nothing.
     """
 
     allowed: Bool[Tensor, "*b S N"] | None
     is_causal: bool
     window: int | None = None
+    bias: Float[Tensor, "*b H S N"] | None = None
 
     def table(self, n_queries: int, n_keys: int, device: torch.device) -> Bool[Tensor, "*b S N"]:
         """The same as an explicit table."""
