@@ -5,15 +5,16 @@ Numbers come in data units and are mapped by `Axes`; colours come by role; every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from scenes.board import Board, Box
-from scenes.parts import Point, discs, polylines, rectangles, tip
-from scenes.theme import Theme, mix
+from scenes.board import Board
+from scenes.parts import discs, polylines, rectangles, tip
+from scenes.shape import Box, Point
+from scenes.theme import Theme, lightness, mix
 from scenes.type import label
 
 LEVELS = 12
@@ -241,18 +242,22 @@ class Levels:
             steps = [(i + 1) / side for i in range(side)]
             below, above = ("attention" if self.role == "cache" else "cache"), self.role
             return [
-                *(_ramp(theme, "panel", below, t) for t in reversed(steps)),
+                *_ramp(theme, "panel", below, reversed(steps)),
                 theme.colour("panel"),
-                *(_ramp(theme, "panel", above, t) for t in steps),
+                *_ramp(theme, "panel", above, steps),
             ]
-        return [_ramp(theme, "background", self.role, 0.06 + 0.94 * i / (len(self) - 1)) for i in range(len(self))]
+        return _ramp(theme, "background", self.role, [0.06 + 0.94 * i / (len(self) - 1) for i in range(len(self))])
 
 
-def _ramp(theme: Theme, ground: str, role: str, t: float) -> str:
-    """From the ground (t = 0) through the role's colour (0.75) half way to ink (1)."""
-    if t <= 0.75:
-        return theme.tint(role, t / 0.75, on=ground)
-    return mix(theme.colour(role), theme.colour("ink"), (t - 0.75) / 0.25 * 0.5)
+def _ramp(theme: Theme, ground: str, role: str, steps: Iterable[float]) -> list[str]:
+    """Colours from the ground (0) through the role's to half way from there to ink (1).
+
+    The role's colour stands where its lightness belongs between the two ends.
+    """
+    start, middle = theme.colour(ground), theme.colour(role)
+    end = mix(middle, theme.colour("ink"), 0.5)
+    bend = (lightness(middle) - lightness(start)) / (lightness(end) - lightness(start))
+    return [mix(start, middle, t / bend) if t <= bend else mix(middle, end, (t - bend) / (1 - bend)) for t in steps]
 
 
 def levels(values: np.ndarray, role: str, limits: tuple[float, float] | None, signed: bool) -> Levels:
@@ -336,7 +341,7 @@ def scale(
         else:
             step = (left, bottom + (top - bottom) * a, right, bottom + (top - bottom) * b)
         part = rectangles(colour, [step])
-        part.extent, part.levels = at, scheme
+        part.extent, part.levels, part.is_scale = at, scheme, True
         board.put(f"{key}:level{i}", part)
     write = text if callable(text) else text.format
     marks = [("low", limits[0], 0.0), ("high", limits[1], 1.0)] + ([("zero", 0.0, 0.5)] if signed else [])

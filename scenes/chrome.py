@@ -10,6 +10,7 @@ from morph.errors import MorphError
 from morph.story import Frame
 from scenes.board import Board
 from scenes.parts import panel
+from scenes.shape import Box
 from scenes.theme import FRAME_HEIGHT, FRAME_WIDTH, Theme
 from scenes.type import label
 
@@ -17,12 +18,17 @@ LEFT, RIGHT = -FRAME_WIDTH / 2 + 0.4, FRAME_WIDTH / 2 - 0.4
 TITLE_Y = 3.48
 BAND_TOP = -2.82
 CAPTION_WIDTH = 12.0
-KEYS = ("title", "aside", "caption")
-"""Things that `chrome` puts on a board."""
+STAGE: Box = (-FRAME_WIDTH / 2, BAND_TOP, FRAME_WIDTH / 2, 3.22)
+"""Where the picture may be."""
+
+
+def is_chrome(key: str) -> bool:
+    """Whether a part is one of those that `chrome` puts on a board."""
+    return key in ("title", "aside") or key.startswith("caption:")
 
 
 def chrome(board: Board, frame: Frame, theme: Theme, counter: str) -> None:
-    """Put title, aside and caption band on a board; the picture goes between y = `BAND_TOP` and 3.2.
+    """Put title, aside and caption band on a board; the picture goes on the `STAGE`.
 
     Raises:
         MorphError: when caption and note together take more than three lines, or title and aside more than one.

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from morph.story import Figure, Frame
-from scenes.board import Board, Box
+from scenes.board import Board
 from scenes.chrome import RIGHT, chrome
-from scenes.parts import Point, chip, gone, name, organ, panel, plus, polygons, rectangles, tip, wire
+from scenes.parts import chip, gone, name, organ, panel, plus, polygons, rectangles, tip, wire
+from scenes.shape import Box, Point
 from scenes.theme import Theme
 from scenes.type import label
 

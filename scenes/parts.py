@@ -1,4 +1,4 @@
-"""The shapes that figures are built of, each one `VMobject`.
+"""The shapes that figures are built of, each one `Shape`.
 
 A shape of a role is quiet (a tint of its colour behind ink) or lit (its colour, full): lit means "this is what
 changed", in every figure, and nothing else does.
@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from manim import VMobject
 
-from scenes.board import Board, Box
+from scenes.board import Board
+from scenes.shape import Box, Point, Shape, straight
 from scenes.theme import Theme
-from scenes.type import label
+from scenes.type import Label, label
 
 QUIET = 0.14
 """Share of a role's colour in a quiet fill; more would cost dark text on the light theme its contrast."""
-Point = tuple[float, float]
 
 
-def panel(theme: Theme, at: Box, colour: str = "panel", radius: float = 0.12) -> VMobject:
+def panel(theme: Theme, at: Box, colour: str = "panel", radius: float = 0.12) -> Shape:
     """A filled, unstroked rounded rectangle."""
     return _outlined(rounded(at, radius), theme.colour(colour), None)
 
 
-def organ(theme: Theme, role: str, at: Box, lit: bool = False, radius: float = 0.1) -> VMobject:
+def organ(theme: Theme, role: str, at: Box, lit: bool = False, radius: float = 0.1) -> Shape:
     """An opaque box in the colour of a role."""
     colour = theme.colour(role)
     return _outlined(rounded(at, radius), colour if lit else theme.tint(role, QUIET), colour)
@@ -51,7 +50,7 @@ def gone(board: Board, key: str, theme: Theme, text: str, centre: Point, size: P
     board.put(f"{key}:label", words.at(*centre, "centre"))
 
 
-def dashes(colour: str, at: Box, length: float = 0.09, gap: float = 0.07, thick: float = 0.028) -> VMobject:
+def dashes(colour: str, at: Box, length: float = 0.09, gap: float = 0.07, thick: float = 0.028) -> Shape:
     """A dashed rectangle, its dashes spread evenly along each side."""
     left, bottom, right, top = at
     bars: list[Box] = []
@@ -65,33 +64,30 @@ def dashes(colour: str, at: Box, length: float = 0.09, gap: float = 0.07, thick:
     return rectangles(colour, bars)
 
 
-def name(theme: Theme, role: str, text: str, centre: Point, lit: bool = False, size: str = "floor") -> VMobject:
+def name(theme: Theme, role: str, text: str, centre: Point, lit: bool = False, size: str = "floor") -> Label:
     """The name on an organ: ink on a quiet one, whatever reads best on a lit one."""
     colour = theme.text_on(theme.colour(role)) if lit else theme.colour("ink")
     return label(text, size, colour, "medium").at(*centre, "centre")
 
 
-def wire(theme: Theme, points: Sequence[Point], colour: str = "wire", width: float = 2.5) -> VMobject:
+def wire(theme: Theme, points: Sequence[Point], colour: str = "wire", width: float = 2.5) -> Shape:
     """A line through points, unfilled."""
     return polylines(theme, [points], colour, width)
 
 
-def polylines(theme: Theme, lines: Iterable[Sequence[Point]], colour: str = "wire", width: float = 2.5) -> VMobject:
-    """Many lines through points as one mobject, unfilled."""
-    shape = VMobject(stroke_color=theme.colour(colour), stroke_width=width)
-    for points in lines:
-        shape.start_new_path(np.array([*points[0], 0.0]))
-        shape.add_points_as_corners([np.array([*p, 0.0]) for p in points[1:]])
-    return shape
+def polylines(theme: Theme, lines: Iterable[Sequence[Point]], colour: str = "wire", width: float = 2.5) -> Shape:
+    """Many lines through points as one shape, unfilled."""
+    curves = [straight(_flat(points)) for points in lines]
+    return Shape(np.concatenate(curves), stroke=theme.colour(colour), stroke_width=width)
 
 
-def discs(colour: str, centres: Iterable[Point], radius: float) -> VMobject:
-    """Many discs of one radius as one mobject."""
+def discs(colour: str, centres: Iterable[Point], radius: float) -> Shape:
+    """Many discs of one radius as one shape."""
     at = rounded((-radius, -radius, radius, radius), radius)[[*range(4), *range(8, 12), *range(16, 20), *range(24, 28)]]
     return _outlined(np.concatenate([at + np.array([*centre, 0.0]) for centre in centres]), colour, None)
 
 
-def tip(theme: Theme, end: Point, towards: Point, colour: str = "wire", size: float = 0.16) -> VMobject:
+def tip(theme: Theme, end: Point, towards: Point, colour: str = "wire", size: float = 0.16) -> Shape:
     """An arrow head whose point is at `end`, pointing along `towards`."""
     along = np.array([*towards, 0.0]) / np.hypot(*towards)
     side, point = np.array([-along[1], along[0], 0.0]), np.array([*end, 0.0])
@@ -99,7 +95,7 @@ def tip(theme: Theme, end: Point, towards: Point, colour: str = "wire", size: fl
     return polygons(theme.colour(colour), [[point, base + side * size * 0.5, base - side * size * 0.5]])
 
 
-def plus(theme: Theme, centre: Point, radius: float = 0.15) -> tuple[VMobject, VMobject]:
+def plus(theme: Theme, centre: Point, radius: float = 0.15) -> tuple[Shape, Shape]:
     """The addition on the stream: a disc and, on it, a cross."""
     x, y = centre
     ring = rounded((x - radius, y - radius, x + radius, y + radius), radius)
@@ -112,26 +108,24 @@ def plus(theme: Theme, centre: Point, radius: float = 0.15) -> tuple[VMobject, V
     return disc, cross
 
 
-def rectangles(colour: str, boxes: Iterable[Box], stroke: str | None = None, stroke_width: float = 2.0) -> VMobject:
-    """Many rectangles of one colour as one mobject. Empty boxes are kept, so that they can grow."""
-    corners = [
-        [np.array([x, y, 0.0]) for x, y in ((left, bottom), (right, bottom), (right, top), (left, top))]
-        for left, bottom, right, top in boxes
-    ]
-    return polygons(colour, corners, stroke, stroke_width)
+def rectangles(colour: str, boxes: Iterable[Box], stroke: str | None = None, stroke_width: float = 2.0) -> Shape:
+    """Many rectangles of one colour as one shape. Empty boxes are kept, so that they can grow."""
+    left, bottom, right, top = np.array(list(boxes), dtype=float).reshape(-1, 4).T
+    corners = np.zeros((len(left), 5, 3))
+    corners[:, :, 0] = np.stack([left, right, right, left, left], axis=1)
+    corners[:, :, 1] = np.stack([bottom, bottom, top, top, bottom], axis=1)
+    return _filled(straight(corners), colour, stroke, stroke_width)
 
 
 def polygons(
-    colour: str, outlines: Iterable[Sequence[np.ndarray]], stroke: str | None = None, stroke_width: float = 2.0
-) -> VMobject:
-    """Many filled polygons of one colour as one mobject."""
-    shape = VMobject(
-        fill_color=colour, fill_opacity=1, stroke_color=stroke or colour, stroke_width=stroke_width if stroke else 0
-    )
-    for corners in outlines:
-        shape.start_new_path(np.asarray(corners[0], dtype=float))
-        shape.add_points_as_corners([np.asarray(c, dtype=float) for c in (*corners[1:], corners[0])])
-    return shape
+    colour: str,
+    outlines: Iterable[Sequence[Sequence[float] | np.ndarray]],
+    stroke: str | None = None,
+    stroke_width: float = 2.0,
+) -> Shape:
+    """Many filled polygons of one colour as one shape."""
+    curves = [straight(_flat([*corners, corners[0]])) for corners in outlines]
+    return _filled(np.concatenate(curves) if curves else np.zeros((0, 3)), colour, stroke, stroke_width)
 
 
 def rounded(at: Box, radius: float) -> np.ndarray:
@@ -158,7 +152,18 @@ def rounded(at: Box, radius: float) -> np.ndarray:
     return points
 
 
-def _outlined(points: np.ndarray, fill: str, stroke: str | None) -> VMobject:
-    shape = VMobject(fill_color=fill, fill_opacity=1, stroke_color=stroke or fill, stroke_width=2.5 if stroke else 0)
-    shape.points = points
-    return shape
+def _outlined(points: np.ndarray, fill: str, stroke: str | None) -> Shape:
+    return _filled(points, fill, stroke, 2.5)
+
+
+def _filled(points: np.ndarray, fill: str, stroke: str | None, stroke_width: float) -> Shape:
+    return Shape(
+        points, fill=fill, fill_opacity=1.0, stroke=stroke or fill, stroke_width=stroke_width if stroke else 0.0
+    )
+
+
+def _flat(points: Sequence[Sequence[float] | np.ndarray]) -> np.ndarray:
+    """Points in the plane as rows of three coordinates."""
+    rows = np.zeros((len(points), 3))
+    rows[:, :2] = [(p[0], p[1]) for p in points]
+    return rows

@@ -71,12 +71,18 @@ def mix(a: str, b: str, amount: float) -> str:
     return "#" + "".join(f"{round(255 * (p + (q - p) * amount)):02X}" for p, q in zip(rgb(a), rgb(b)))
 
 
+def luminance(colour: str) -> float:
+    """Relative luminance of a colour, 0 to 1 (WCAG 2.2)."""
+    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb(colour))
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear))
+
+
+def lightness(colour: str) -> float:
+    """How light a colour looks, about 0 to 1: the cube root of its luminance."""
+    return float(luminance(colour) ** (1 / 3))
+
+
 def contrast(a: str, b: str) -> float:
-    """Contrast ratio of two colours, 1 to 21 (WCAG 2.2, relative luminance)."""
-
-    def luminance(colour: str) -> float:
-        linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb(colour))
-        return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear))
-
+    """Contrast ratio of two colours, 1 to 21 (WCAG 2.2)."""
     low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)

@@ -1,8 +1,8 @@
 """Text as outlines, set by Typst: shaped and kerned, and the same on every machine.
 
-Manim can set text too, but each of its texts is a tree of glyphs, which is copied at every animation. A `Label` here is
-one `VMobject`: all of its glyphs in one path, with the baseline at y = 0. System fonts are never used: Inter comes with
-`fontpkg-inter`, and Typst carries DejaVu Sans Mono and New Computer Modern Math.
+A `Label` is one `Shape`: all of its glyphs in one path (a tree of glyphs, as Manim sets text, is copied at every
+animation), with the baseline at y = 0. System fonts are never used: Inter comes with `fontpkg-inter`, and Typst carries
+DejaVu Sans Mono and New Computer Modern Math.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import fontpkg_inter
 import numpy as np
 import typst
-from manim import VMobject
 
+from scenes.shape import Shape, straight
 from scenes.theme import SIZES, UNITS_PER_POINT
 
 SET_AT = 10
@@ -37,33 +36,54 @@ PREAMBLE = """\
 """
 
 
-class Label(VMobject):
-    """A text in one colour. Attributes: `text` as written, `size` in points."""
+class Label(Shape):
+    """A text in one colour.
 
-    text: str
-    size: float
+    Attributes:
+        text: as written.
+        size: in points.
+        weight: a name in `WEIGHTS`.
+        mono: set in fixed width.
+        plain: whether `text` is what is read: no markup.
+        origin: where its baseline begins, in units.
+        angle: the direction of its baseline, in radians.
+        advance: from `origin` to the end of the (longest) line, in units.
+    """
 
-    def __init__(self, outline: np.ndarray, text: str, size: float, colour: str) -> None:
-        super().__init__(fill_color=colour, fill_opacity=1, stroke_width=0)
-        self.points = outline
-        self.text, self.size = text, size
+    def __init__(
+        self, outline: np.ndarray, text: str, size: float, colour: str, weight: str, mono: bool, plain: bool
+    ) -> None:
+        super().__init__(outline, fill=colour, fill_opacity=1.0, stroke=colour)
+        self.text, self.size, self.weight, self.mono, self.plain = text, size, weight, mono, plain
+        self.origin, self.angle, self.advance = np.zeros(2), 0.0, self.box[2]
 
     @property
     def lines(self) -> int:
         """How many lines the text takes."""
         pitch = (CAP_HEIGHT + LEADING) * self.size * UNITS_PER_POINT
-        return round(self.height / pitch - CAP_HEIGHT / (CAP_HEIGHT + LEADING)) + 1
+        height = self.width if self.angle % np.pi else self.height
+        return round(height / pitch - CAP_HEIGHT / (CAP_HEIGHT + LEADING)) + 1
 
     def at(self, x: float, y: float, anchor: str = "left") -> Label:
         """Move the label: `x` is its left edge, centre or right edge, `y` the middle of its first line's capitals.
 
         Placing capitals, not the bounding box, keeps a row of labels on one line whether or not they have descenders.
         """
-        low, high = self.points[:, 0].min(), self.points[:, 0].max()
+        low, _, high, _ = self.box
         edge = {"left": low, "centre": (low + high) / 2, "right": high}[anchor]
         cap = CAP_HEIGHT * self.size * UNITS_PER_POINT
-        self.points = self.points + np.array([x - edge, y - cap / 2, 0])
-        return self
+        return self.shift(x - edge, y - cap / 2)
+
+    def shift(self, dx: float, dy: float) -> Label:
+        self.origin = self.origin + np.array([dx, dy])
+        return super().shift(dx, dy)
+
+    def rotate(self, angle: float) -> Label:
+        about = np.array(self.centre)
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        self.origin = turn @ (self.origin - about) + about
+        self.angle += angle
+        return super().rotate(angle)
 
 
 def label(
@@ -90,7 +110,8 @@ def label(
     source = text if markup else literal(text)
     if width is not None:
         source = f"#block(width: {width / (points * UNITS_PER_POINT) * SET_AT:.2f}pt)[{source}]"
-    return Label(outline(source, WEIGHTS[weight], MONO if mono else SANS) * (points / SET_AT), text, points, colour)
+    drawn = outline(source, WEIGHTS[weight], MONO if mono else SANS) * (points / SET_AT)
+    return Label(drawn, text, points, colour, weight, mono, not markup)
 
 
 def literal(text: str) -> str:
@@ -168,11 +189,7 @@ def _bar(points: np.ndarray, thickness: float) -> np.ndarray:
     along = (end - start) / max(float(np.linalg.norm(end - start)), 1e-9)
     side = np.array([-along[1], along[0]]) * thickness / 2
     corners = [start + side, end + side, end - side, start - side, start + side]
-    return np.concatenate([_line(a, b) for a, b in pairwise(corners)])
-
-
-def _line(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.stack([a, a + (b - a) / 3, a + (b - a) * 2 / 3, b])
+    return straight(np.array(corners))
 
 
 @cache
@@ -185,21 +202,21 @@ def _path(data: str) -> np.ndarray:
         relative = command.islower()
         if kind == "z":
             if not np.allclose(pen, start):
-                curves.append(_line(pen, start))
+                curves.append(straight(np.stack([pen, start])))
             pen = start
             continue
         if kind in "hv":
             axis, base = (0, pen[0]) if kind == "h" else (1, pen[1])
             end = pen.copy()
             end[axis] = numbers[0] + (base if relative else 0)
-            curves.append(_line(pen, end))
+            curves.append(straight(np.stack([pen, end])))
             pen = end
             continue
         anchors = np.array(numbers).reshape(-1, 2) + (pen if relative else 0)
         if kind == "m":
             start = anchors[0]
         elif kind == "l":
-            curves.append(_line(pen, anchors[0]))
+            curves.append(straight(np.stack([pen, anchors[0]])))
         elif kind == "q":
             middle, end = anchors
             curves.append(np.stack([pen, pen + (middle - pen) * 2 / 3, end + (middle - end) * 2 / 3, end]))
