@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 import morph
+from morph.forks import config_of
 from morph.model import Decoder
 
 STAGES = range(15)
 
 
-def stage_model(stage: int, seed: int = 0, size: str = "nano", dtype: torch.dtype = torch.float32) -> Decoder:
-    """A stage whose norms, biases and selection biases are not at 0 or 1, so that none can go missing unnoticed."""
-    model = morph.build(morph.stage(stage, size), seed=seed)
+def stage_model(stage: int | str, seed: int = 0, size: str = "nano", dtype: torch.dtype = torch.float32) -> Decoder:
+    """A stage or fork with its norms, biases and selection biases moved off 0 and 1: none can go missing unnoticed."""
+    model = morph.build(config_of(stage, size), seed=seed)
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

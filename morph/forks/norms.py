@@ -1,7 +1,77 @@
-"""Forks: Where the norms stand and what they are."""
+"""Forks: where the norms stand and what they are."""
 
 from __future__ import annotations
 
-from morph.forks.entry import Fork
+from dataclasses import replace
 
-NORMS: tuple[Fork, ...] = ()
+from morph.config import LayerNormNoBias, ModelConfig
+from morph.forks.entry import Fork
+from morph.steps import Size
+
+
+def _sandwich_norm(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, placement="sandwich")
+
+
+def _depth_scaled_gain(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, placement="depth-scaled-sandwich")
+
+
+def _post_branch_norm(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, placement="post-branch")
+
+
+def _parallel_block(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, placement="parallel")
+
+
+def _layer_norm_no_bias(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, norm=LayerNormNoBias(eps=config.norm.eps))
+
+
+NORMS: tuple[Fork, ...] = (
+    Fork(
+        "sandwich-norm", "rms-norm", "A norm at both ends", 2021, "CogView; Gemma 2", "norm",
+        ("placement",),
+        "a norm on each branch's input", "a second one on its output",
+        "The stream of a pre-norm model grows without bound as branches write what they like. Gemma 2 and 3 and "
+        "Trinity normalize what is written too; Llama and Qwen do without.",
+        "Ding et al., CogView, 2021; Gemma Team, Gemma 2, 2024",
+        _sandwich_norm,
+    ),
+    Fork(
+        "depth-scaled-gain", "sandwich-norm", "Second norms start at 1/√L", 2025, "Trinity", "norm",
+        ("placement",),
+        "gains of the second norms start at 1", "at 1/√L: all branches together start as large at any depth",
+        "With gains of 1 a deep model's first layers are soon a small share of its stream. Whether training would "
+        "find the scale by itself is open: Gemma starts at 1.",
+        "Arcee AI, Trinity, 2025",
+        _depth_scaled_gain,
+    ),
+    Fork(
+        "post-branch-norm", "rms-norm", "Norm on the branch's output alone", 2021, "Swin V2; OLMo 2", "norm",
+        ("placement",),
+        "a norm on each branch's input", "on its output instead, before the addition",
+        "The branch reads the raw stream and writes a bounded vector. OLMo 2 and 3 report fewer loss spikes with it, "
+        "together with QK-norm; most others normalize the input.",
+        "Liu et al., Swin Transformer V2, 2021; OLMo Team, 2 OLMo 2 Furious, 2024",
+        _post_branch_norm,
+    ),
+    Fork(
+        "parallel-block", "rms-norm", "Both halves side by side", 2021, "GPT-J; PaLM, Cohere", "norm",
+        ("placement",),
+        "the feed-forward half reads what attention wrote", "both read one normalized stream",
+        "Two halves in one pass are faster, and one norm is saved; the feed-forward half no longer sees this layer's "
+        "attention. PaLM and Cohere's models are parallel, most others in series.",
+        "Wang & Komatsuzaki, GPT-J-6B, 2021; Chowdhery et al., PaLM, 2022",
+        _parallel_block,
+    ),
+    Fork(
+        "layer-norm-no-bias", "rms-norm", "LayerNorm without its shift", 2022, "PaLM; Cohere", "norm", ("norm",),
+        "RMSNorm", "LayerNorm with a gain only: the mean is still taken off",
+        "Dropping the shift and dropping the mean are two changes, and RMSNorm makes both. Cohere's models keep the "
+        "mean; most others follow Llama.",
+        "Chowdhery et al., PaLM, 2022; Cohere, Command R, 2024",
+        _layer_norm_no_bias,
+    ),
+)  # fmt: skip

@@ -1,9 +1,16 @@
-"""Watching a forward pass: every tensor that matters, by name.
+"""Watching a pass: every tensor that matters, by name.
 
     with morph.trace(model) as t:
         model(ids)
     t["blocks.3.attention.weights"]        # (B, H, S, N), fp32 on the CPU
     t.save("trace.safetensors")
+
+With `gradients=True` a backward pass inside the block adds, under the same name and `.gradient`, the derivative by each
+recorded tensor that what is differentiated depends on:
+
+    with morph.trace(model, gradients=True) as t:
+        model.loss(ids, targets).total.backward()
+    t["blocks.3.stream.gradient"]          # (B, S, D)
 
 While no trace is open nothing is recorded and nothing is paid.
 """
@@ -20,17 +27,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from morph.errors import MorphError, nearest
 from morph.model import Decoder
 from morph.nn.organ import Organ, Recorder
 
 SHAPES: dict[str, tuple[str, str]] = {
+    "embedded": ("B S D", "the tokens' rows of the table, times the square root of D, before a position is added"),
     "stream": ("B S D", "the residual stream entering block 0, the position added"),
     "logits": ("B S V", "what the head says of the next token"),
     "norm.input": ("B S D", "the stream before the final norm"),
     "blocks.*.attention_norm.input": ("B S D", "what the norm of the mixing half reads"),
     "blocks.*.feed_forward_norm.input": ("B S D", "what the norm of the feed-forward half reads"),
+    "blocks.*.norm.input": ("B S D", "the stream that the one norm of a parallel block reads"),
+    "blocks.*.attention_out_norm.input": ("B S D", "what the mixing half computes, before its second norm (sandwich)"),
+    "blocks.*.feed_forward_out_norm.input": ("B S D", "the same of the feed-forward half (sandwich)"),
     "blocks.*.attention_delta": ("B S D", "what mixing adds to the stream"),
     "blocks.*.middle": ("B S D", "the stream between the halves"),
     "blocks.*.feed_forward_delta": ("B S D", "what the feed-forward half adds to the stream"),
@@ -39,6 +51,8 @@ SHAPES: dict[str, tuple[str, str]] = {
     "blocks.*.attention.projected_keys": ("B K S Dh", "keys before QK-norm and rotation"),
     "blocks.*.attention.q_norm.input": ("B H S Dh", "what QK-norm reads of the queries"),
     "blocks.*.attention.k_norm.input": ("B K S Dh", "what QK-norm reads of the keys"),
+    "blocks.*.attention.unrotated_queries": ("B H S Dh", "queries after QK-norm (if any), before rotation (if any)"),
+    "blocks.*.attention.unrotated_keys": ("B K S Dh", "keys after QK-norm (if any), before rotation (if any)"),
     "blocks.*.attention.queries": ("B H S Dh", "queries as they meet the keys"),
     "blocks.*.attention.keys": ("B K N Dh", "keys in sight, cached ones included"),
     "blocks.*.attention.values": ("B K N Dh", "values in sight, cached ones included"),
@@ -56,17 +70,28 @@ SHAPES: dict[str, tuple[str, str]] = {
     "blocks.*.feed_forward.preactivation": ("B S F", "what the activation reads (dense layers)"),
     "blocks.*.feed_forward.value": ("B S F", "what the gate multiplies (gated dense layers)"),
     "blocks.*.feed_forward.router.logits": ("T E", "router scores"),
-    "blocks.*.feed_forward.router.probabilities": ("T E", "their softmax"),
-    "blocks.*.feed_forward.router.chosen": ("T k", "indices of the chosen experts"),
+    "blocks.*.feed_forward.router.probabilities": ("T E", "their softmax, or the sigmoid of each"),
+    "blocks.*.feed_forward.router.selection_bias": ("E", "what the choice adds to them (loss-free balance)"),
+    "blocks.*.feed_forward.router.chosen": ("T k", "indices of the chosen experts, best first"),
     "blocks.*.feed_forward.router.weights": ("T k", "their weights, renormalized and scaled"),
+    "blocks.*.feed_forward.router.loads": ("E", "how many of the T k choices fell on each expert"),
+    "blocks.*.feed_forward.experts.parts": ("T k D", "what each chosen expert answers, before its weight"),
+    "blocks.*.feed_forward.routed": ("B S D", "the weighted sum of those answers"),
+    "blocks.*.feed_forward.shared.*.output": ("B S D", "what a shared expert answers"),
     "blocks.*.feed_forward.shared.*.preactivation": ("B S F", "what a shared expert's activation reads"),
     "blocks.*.feed_forward.shared.*.value": ("B S F", "what a shared expert's gate multiplies"),
 }
 """Every name a trace can hold: shape and meaning. The letters are those of `morph.nn.organ`."""
 
 
+GRADIENT = ".gradient"
+
+
 def describe(name: str) -> tuple[str, str]:
-    """The shape and meaning of a recorded name."""
+    """The shape and meaning of a recorded name. Raises KeyError for a name that no trace holds."""
+    if name.endswith(GRADIENT):
+        shape, about = describe(name.removesuffix(GRADIENT))
+        return shape, f"the derivative by {about}"
     for pattern, about in SHAPES.items():
         if fnmatch.fnmatchcase(name, pattern) and name.count(".") == pattern.count("."):
             return about
@@ -123,13 +148,20 @@ def _safetensors() -> Any:
 
 
 @contextmanager
-def trace(model: Decoder) -> Iterator[Trace]:
-    """Record the forward passes made inside the block; an outer trace goes on recording too."""
+def trace(model: Decoder, gradients: bool = False) -> Iterator[Trace]:
+    """Record the passes made inside the block; an outer trace goes on recording too.
+
+    With `gradients`, a backward pass inside the block leaves the derivative by each recorded tensor, summed over all
+    paths from there to what is differentiated. Tensors that are only looked at (scores, softmax weights) have none.
+    """
     seen = Trace()
+    hooks: list[RemovableHandle] = []
     organs = [(name, organ, organ.recorder) for name, organ in model.named_modules() if isinstance(organ, Organ)]
 
     def both(name: str, outer: Recorder | None, label: str, tensor: Tensor) -> None:
         seen.record(name, label, tensor)
+        if gradients and tensor.requires_grad:
+            hooks.append(tensor.register_hook(partial(seen.record, name, label + GRADIENT)))
         if outer is not None:
             outer(label, tensor)
 
@@ -140,3 +172,5 @@ def trace(model: Decoder) -> Iterator[Trace]:
     finally:
         for _, organ, outer in organs:
             organ.recorder = outer
+        for hook in hooks:
+            hook.remove()

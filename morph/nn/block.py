@@ -1,8 +1,9 @@
 """A block: mix across tokens, then compute within each, both added to the residual stream.
 
-The classes differ only in where the norm stands. Post-norm (Vaswani et al., 2017) puts it on the stream, so every
-layer rescales what all earlier layers wrote. Pre-norm (GPT-2, 2019; Xiong et al., 2020) puts it on the branch: the
-stream is a plain sum, and one final norm is needed before the head.
+The classes differ only in where the norms stand. Post-norm (Vaswani et al., 2017) puts them on the stream, so every
+layer rescales what all earlier layers wrote. All others leave the stream a plain sum, with one final norm before the
+head: pre-norm (GPT-2, 2019; Xiong et al., 2020) normalizes what a branch reads, post-branch norm (OLMo 2, 2024) what it
+writes, a sandwich (Gemma 2, 2024) both; in a parallel block (GPT-J, 2021) both halves read one normalized stream.
 """
 
 from __future__ import annotations
@@ -43,23 +44,32 @@ def build_feed_forward(model: config.ModelConfig) -> MLP | GatedMLP | MixtureOfE
 
 
 class Block(Organ):
-    """The organs of one layer; a subclass says how they meet the stream."""
+    """One layer; a subclass says which norms it has and how its two halves meet the stream."""
 
-    has_final_norm: bool
+    has_final_norm = True
+    attention: SoftmaxAttention | GatedDeltaNet
+    feed_forward: MLP | GatedMLP | MixtureOfExperts
 
     def __init__(self, model: config.ModelConfig, layer: int) -> None:
         super().__init__()
-        self.attention_norm = build_norm(model.norm, model.d_model)
-        self.attention = build_mixer(model, layer)
-        self.feed_forward_norm = build_norm(model.norm, model.d_model)
-        self.feed_forward = build_feed_forward(model)
 
     def new_cache(self) -> KVCache | StateCache:
         """An empty cache for this layer."""
         return self.attention.new_cache()
 
 
-class PostNormBlock(Block):
+class TwoNormBlock(Block):
+    """A block in which each half has one norm."""
+
+    def __init__(self, model: config.ModelConfig, layer: int) -> None:
+        super().__init__(model, layer)
+        self.attention_norm = build_norm(model.norm, model.d_model)
+        self.attention = build_mixer(model, layer)
+        self.feed_forward_norm = build_norm(model.norm, model.d_model)
+        self.feed_forward = build_feed_forward(model)
+
+
+class PostNormBlock(TwoNormBlock):
     """x ← norm(x + attention(x));  x ← norm(x + feed_forward(x))."""
 
     has_final_norm = False
@@ -74,10 +84,8 @@ class PostNormBlock(Block):
         return out
 
 
-class PreNormBlock(Block):
+class PreNormBlock(TwoNormBlock):
     """x ← x + attention(norm(x));  x ← x + feed_forward(norm(x))."""
-
-    has_final_norm = True
 
     def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
         """The stream after this block."""
@@ -89,4 +97,75 @@ class PreNormBlock(Block):
         return out
 
 
-BLOCKS: dict[str, type[Block]] = {"post": PostNormBlock, "pre": PreNormBlock}
+class PostBranchBlock(TwoNormBlock):
+    """x ← x + norm(attention(x));  x ← x + norm(feed_forward(x)): what a branch writes has a known size."""
+
+    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+        """The stream after this block."""
+        attention = self.attention_norm(self.attention(x, context, cache))
+        middle = x + attention
+        feed_forward = self.feed_forward_norm(self.feed_forward(middle, context))
+        out = middle + feed_forward
+        self.record(attention_delta=attention, middle=middle, feed_forward_delta=feed_forward, stream=out)
+        return out
+
+
+class SandwichBlock(TwoNormBlock):
+    """x ← x + norm₂(attention(norm₁(x))), and the feed-forward half alike: both ends of a branch are normalized."""
+
+    def __init__(self, model: config.ModelConfig, layer: int) -> None:
+        super().__init__(model, layer)
+        gain = self.out_gain(model.n_layers)
+        self.attention_out_norm = build_norm(model.norm, model.d_model, gain)
+        self.feed_forward_out_norm = build_norm(model.norm, model.d_model, gain)
+
+    @staticmethod
+    def out_gain(n_layers: int) -> float:
+        """Where the gains of the second norms start."""
+        return 1.0
+
+    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+        """The stream after this block."""
+        attention = self.attention_out_norm(self.attention(self.attention_norm(x), context, cache))
+        middle = x + attention
+        feed_forward = self.feed_forward_out_norm(self.feed_forward(self.feed_forward_norm(middle), context))
+        out = middle + feed_forward
+        self.record(attention_delta=attention, middle=middle, feed_forward_delta=feed_forward, stream=out)
+        return out
+
+
+class DepthScaledSandwichBlock(SandwichBlock):
+    """A sandwich whose 2L branches start at size 1/√L, so that together they start as large at any depth."""
+
+    @staticmethod
+    def out_gain(n_layers: int) -> float:
+        """1/√L."""
+        return float(n_layers**-0.5)
+
+
+class ParallelBlock(Block):
+    """n = norm(x);  x ← x + attention(n) + feed_forward(n): the halves can run side by side."""
+
+    def __init__(self, model: config.ModelConfig, layer: int) -> None:
+        super().__init__(model, layer)
+        self.norm = build_norm(model.norm, model.d_model)
+        self.attention = build_mixer(model, layer)
+        self.feed_forward = build_feed_forward(model)
+
+    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+        """The stream after this block."""
+        normed = self.norm(x)
+        attention, feed_forward = self.attention(normed, context, cache), self.feed_forward(normed, context)
+        out = x + attention + feed_forward
+        self.record(attention_delta=attention, feed_forward_delta=feed_forward, stream=out)
+        return out
+
+
+BLOCKS: dict[config.Placement, type[Block]] = {
+    "post": PostNormBlock,
+    "pre": PreNormBlock,
+    "sandwich": SandwichBlock,
+    "depth-scaled-sandwich": DepthScaledSandwichBlock,
+    "post-branch": PostBranchBlock,
+    "parallel": ParallelBlock,
+}

@@ -2,6 +2,7 @@
 
 LayerNorm (Ba et al., 2016):   γ ⊙ (x - μ) / √(σ² + ε) + β, with mean μ and variance σ² over the features.
 RMSNorm (Zhang & Sennrich, 2019): γ ⊙ x / √(mean(x²) + ε): no centring, no shift, one reduction.
+LayerNorm without its shift β (Cohere, 2024) stands between the two. Gains γ start at 1 unless told otherwise.
 """
 
 from __future__ import annotations
@@ -23,17 +24,27 @@ def alike(first: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.to(dtype) for t in (first, *others))
 
 
-class LayerNorm(Organ):
+class Norm(Organ):
+    """What every norm has: ε and a gain per feature, which starts at `gain`."""
+
+    def __init__(self, width: int, eps: float, gain: float = 1.0) -> None:
+        super().__init__()
+        self.eps, self.gain = eps, gain
+        self.weight = nn.Parameter(torch.empty(width))
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        nn.init.constant_(self.weight, self.gain)
+
+
+class LayerNorm(Norm):
     """Standardize over the last axis, then scale and shift."""
 
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.empty(width))
+    def __init__(self, width: int, eps: float, gain: float = 1.0) -> None:
+        super().__init__(width, eps, gain)
         self.bias = nn.Parameter(torch.empty(width))
 
     def init_weights(self, generator: torch.Generator) -> None:
-        nn.init.ones_(self.weight)
+        super().init_weights(generator)
         nn.init.zeros_(self.bias)
 
     def plain(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
@@ -51,16 +62,25 @@ class LayerNorm(Organ):
         return F.layer_norm(x, weight.shape, weight, bias, self.eps)
 
 
-class RMSNorm(Organ):
+class LayerNormNoBias(Norm):
+    """Standardize over the last axis, then scale."""
+
+    def plain(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        """The equation, word for word."""
+        centred = x - x.mean(-1, keepdim=True)
+        return self.weight * centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
+
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        """The same through the fused kernel."""
+        self.record(input=x)
+        if use_plain():
+            return self.plain(x)
+        x, weight = alike(x, self.weight)
+        return F.layer_norm(x, weight.shape, weight, None, self.eps)
+
+
+class RMSNorm(Norm):
     """Divide by the root mean square over the last axis, then scale."""
-
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.empty(width))
-
-    def init_weights(self, generator: torch.Generator) -> None:
-        nn.init.ones_(self.weight)
 
     def plain(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """The equation, word for word."""
@@ -75,8 +95,13 @@ class RMSNorm(Organ):
         return F.rms_norm(x, weight.shape, weight, self.eps)
 
 
-def build_norm(spec: config.Norm, width: int) -> LayerNorm | RMSNorm:
-    """The module for a normalization record, over `width` features."""
-    if isinstance(spec, config.LayerNorm):
-        return LayerNorm(width, spec.eps)
-    return RMSNorm(width, spec.eps)
+NORMS: dict[type[config.Norm], type[LayerNorm] | type[LayerNormNoBias] | type[RMSNorm]] = {
+    config.LayerNorm: LayerNorm,
+    config.LayerNormNoBias: LayerNormNoBias,
+    config.RMSNorm: RMSNorm,
+}
+
+
+def build_norm(spec: config.Norm, width: int, gain: float = 1.0) -> LayerNorm | LayerNormNoBias | RMSNorm:
+    """The module for a normalization record, over `width` features, with gains that start at `gain`."""
+    return NORMS[type(spec)](width, spec.eps, gain)

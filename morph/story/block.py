@@ -10,9 +10,9 @@ from morph.config import (
     GatedDeltaNet,
     GatedMLP,
     Interleaved,
-    LayerNorm,
     ModelConfig,
     MoE,
+    RMSNorm,
     Rope,
     Sinusoid,
     SlidingWindow,
@@ -40,6 +40,17 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "feed_forward.balance": ("feed_forward.balance",),
 }
 """Config path -> the organs that may look different when it changes, and no others."""
+
+
+WHERE = {
+    "post": "on the stream",
+    "pre": "on the branch",
+    "sandwich": "on both ends of the branch",
+    "depth-scaled-sandwich": "on both ends, gain 1/√L",
+    "post-branch": "after the branch",
+    "parallel": "one for both branches",
+}
+"""Where a sublayer's norms stand, in words, for each placement."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +83,24 @@ def organs(config: ModelConfig) -> tuple[Organ, ...]:
 
 def touched(paths: tuple[str, ...]) -> set[str]:
     """The organs that a change of these config paths may touch."""
-    return {key for path in paths for key in TOUCHED[path]}
+    found: set[str] = set()
+    for path in paths:
+        while path not in TOUCHED and "." in path:  # a field of a record that is listed as a whole
+            path = path.rpartition(".")[0]
+        found |= {*TOUCHED[path]}
+    return found
 
 
 def _norm(config: ModelConfig, key: str, where: str) -> Organ:
-    return Organ(key, "norm", "LayerNorm" if isinstance(config.norm, LayerNorm) else "RMSNorm", where)
+    return Organ(key, "norm", "RMSNorm" if isinstance(config.norm, RMSNorm) else "LayerNorm", where)
 
 
 def _sublayer_norm(config: ModelConfig, key: str) -> Organ:
-    return _norm(config, key, "on the stream" if config.placement == "post" else "on the branch")
+    return _norm(config, key, WHERE[config.placement])
 
 
 def _final_norm(config: ModelConfig) -> tuple[Organ, ...]:
-    return (_norm(config, "final_norm", "before the head"),) if config.placement == "pre" else ()
+    return (_norm(config, "final_norm", "before the head"),) if config.placement != "post" else ()
 
 
 def _bias(config: ModelConfig, key: str, role: str) -> tuple[Organ, ...]:
@@ -115,16 +131,22 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
 
 
 def _mask(config: ModelConfig) -> Organ:
-    """One period of layers, each "full", "window" or "state"."""
-    if not isinstance(config.layout, Interleaved):
-        data: dict[str, Any] = {"layers": ["full"] * 4, "seen": 1.0}
+    """One period of layers (all of them when the model has fewer), each "full", "window" or "state"."""
+    layout = config.layout
+    period = min(layout.n_local + 1 if isinstance(layout, Interleaved) else 4, config.n_layers)
+    mixers = [config.mixer(layer) for layer in range(period)]
+    windows = [mixer.window for mixer in mixers if isinstance(mixer, SlidingWindow)]
+    states = sum(isinstance(mixer, GatedDeltaNet) for mixer in mixers)
+    full = period - len(windows) - states
+    kinds = {SlidingWindow: "window", GatedDeltaNet: "state"}
+    data: dict[str, Any] = {"layers": [kinds.get(type(mixer), "full") for mixer in mixers], "seen": 1.0}
+    if states:
+        return Organ("attention.mask", "attention", "State and mask", f"{states} DeltaNet, {full} softmax", data)
+    if not windows:
         return Organ("attention.mask", "attention", "Causal mask", "every layer sees all", data)
-    n, local = config.layout.n_local, config.layout.local
-    if isinstance(local, SlidingWindow):
-        data = {"layers": ["window"] * n + ["full"], "seen": min(1.0, local.window / config.context_length)}
-        return Organ("attention.mask", "attention", "Causal masks", f"{n} see {local.window} tokens, 1 all", data)
-    data = {"layers": ["state"] * n + ["full"], "seen": 1.0}
-    return Organ("attention.mask", "attention", "State and mask", f"{n} DeltaNet, 1 softmax", data)
+    data["seen"] = min(1.0, windows[0] / config.context_length)
+    detail = f"{len(windows)} see {windows[0]} tokens, {full} all" if full else f"every layer sees {windows[0]} tokens"
+    return Organ("attention.mask", "attention", "Causal masks", detail, data)
 
 
 def _feed_forward(config: ModelConfig) -> tuple[Organ, ...]:
