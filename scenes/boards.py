@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from morph.story import Figure, Frame
 from scenes.theme import Theme
+from scenes.theme import theme as make_theme
 
 if TYPE_CHECKING:
     from scenes.board import Board
@@ -34,3 +35,34 @@ def board(figure: Figure, index: int, theme: Theme) -> Board:
     module = ABSENT if frame_of(figure, index).absent else BOARDS[figure.name]
     made: Board = import_module(module).board(figure, index, theme)
     return made
+
+
+def drawing(figure: Figure) -> dict[str, Any]:
+    """All stills of a figure for a page (JSON values); title, aside and caption are left to the page itself.
+
+    Returns:
+        `view`: left, top, width and height of the stage. `palette`: a colour in the dark and one in the light theme
+        for each of `var(--c0)`, `var(--c1)`, ... in `fragments`, which are SVG elements. `opening` and `frames`: for
+        each still its `key`, its `cut` (an x on the view, or None) and its `parts`, pairs of a part's key and the
+        index of its fragment, in drawing order.
+    """
+    from scenes.board import Board
+    from scenes.chrome import STAGE, is_chrome
+    from scenes.svg import SCALE, Atlas, view_box
+
+    atlas = Atlas()
+
+    def still(index: int) -> dict[str, Any]:
+        dark, light = (board(figure, index, make_theme(name)) for name in ("dark", "light"))
+        picture = [Board({key: shape for key, shape in b.items() if not is_chrome(key)}) for b in (dark, light)]
+        cut = None if dark.cut is None else round(dark.cut * SCALE)
+        return {"key": frame_of(figure, index).key, "cut": cut, "parts": atlas.parts(*picture)}
+
+    stills = {index: still(index) for index in indices(figure)}
+    return {
+        "view": view_box(STAGE),
+        "opening": stills.get(0),
+        "frames": [stills[index] for index in stills if index],
+        "palette": atlas.palette,
+        "fragments": atlas.fragments,
+    }
