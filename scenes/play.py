@@ -45,7 +45,10 @@ def animations(old: Board, new: Board, change: Difference, cast: Cast) -> list[A
     """What plays between two boards: old text is gone before new text comes, shapes turn into their successors."""
     return [
         *(Fade(cast(old[key]), 1, 0, LEAVE) for key in change.leave + change.swap),
-        *(ReplacementTransform(cast(old[key]), cast(new[key])) for key in change.move),
+        *(
+            ReplacementTransform(cast(old[key]), cast(new[key]), path_arc=new[key].heading - old[key].heading)
+            for key in change.move
+        ),
         *(Fade(cast(new[key]), 0, 1, ENTER) for key in change.enter + change.swap),
     ]
 

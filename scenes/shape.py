@@ -23,6 +23,7 @@ class Shape:
         extent: the box that stands for the shape where it has too many pieces to look at each (a heat map).
         levels: how colours mean numbers, where they do (`scenes.charts.Levels`).
         is_scale: whether it belongs to the scale that tells so.
+        heading: the angle in radians at which a thing that turns stands; a film moves it along the arc between two.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Shape:
         self.extent: Box | None = None
         self.levels: Any = None
         self.is_scale = False
+        self.heading = 0.0
 
     @property
     def box(self) -> Box:
