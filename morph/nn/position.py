@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 from morph import config
@@ -89,7 +89,7 @@ def wavelengths(spec: config.Rotary, head_dim: int) -> Float[Tensor, "pairs"]:
     return 2 * math.pi / frequencies(spec, head_dim)
 
 
-def rotation_angles(spec: config.Rotary, head_dim: int, positions: Float[Tensor, "S"]) -> Float[Tensor, "S pairs"]:
+def rotation_angles(spec: config.Rotary, head_dim: int, positions: Real[Tensor, "S"]) -> Float[Tensor, "S pairs"]:
     """The angle in radians, unwrapped, by which each pair is turned at each position (whole numbers or not)."""
     return torch.outer(positions.to(torch.float64), frequencies(spec, head_dim))
 

@@ -6,14 +6,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from morph.config import (
+    Alibi,
     AuxiliaryLoss,
     GatedDeltaNet,
     GatedMLP,
+    InLayer,
     Interleaved,
+    LearnedPosition,
     ModelConfig,
     MoE,
+    PerLayer,
     RMSNorm,
-    Rope,
+    Rotary,
     Sinusoid,
     SlidingWindow,
 )
@@ -108,9 +112,42 @@ def _bias(config: ModelConfig, key: str, role: str) -> tuple[Organ, ...]:
 
 
 def _position(config: ModelConfig) -> tuple[Organ, ...]:
-    if not isinstance(config.position, Sinusoid):
+    if isinstance(config.position, Sinusoid | LearnedPosition):
+        label = "+ sinusoid" if isinstance(config.position, Sinusoid) else "+ learned row"
+        return (Organ("position.added", "position", label, "added once, to the embedding"),)
+    return ()
+
+
+ROTATIONS = {
+    "rope": "turns q and k",
+    "partial-rope": "turns a part of q and k",
+    "linear-rope": "turns q and k slower",
+    "ntk-rope": "turns by a larger base",
+    "yarn": "YaRN: slow pairs slower",
+    "llama3-rope": "long waves longer",
+}
+"""Kind of rotation -> what it does, in a few words."""
+
+
+def _in_layers(config: ModelConfig) -> tuple[Organ, ...]:
+    """What every softmax layer does about places."""
+    position = config.position
+    if isinstance(position, PerLayer):
+        detail = f"local {_how(position.local)}, global {_how(position.global_)}"
+        known = position.local if isinstance(position.local, Rotary | Alibi) else position.global_
+    elif isinstance(position, Rotary):
+        detail, known = ROTATIONS[position.kind], position
+    else:
+        detail, known = "lowers scores by distance", position
+    if not isinstance(known, Rotary | Alibi):
         return ()
-    return (Organ("position.added", "position", "+ sinusoid", "added once, to the embedding"),)
+    return (Organ("attention.rope", "position", "ALiBi" if isinstance(known, Alibi) else "RoPE", detail),)
+
+
+def _how(position: InLayer) -> str:
+    if isinstance(position, Rotary):
+        return f"base {position.base:g}"
+    return "ALiBi" if isinstance(position, Alibi) else "none"
 
 
 def _attention(config: ModelConfig) -> tuple[Organ, ...]:
@@ -124,7 +161,7 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
             "attention", "attention", name, f"{of}{attention.n_heads} query, {attention.n_kv_heads} KV heads", heads,
         ),
         *_bias(config, "attention.bias", "attention"),
-        *([Organ("attention.rope", "position", "RoPE", "turns q and k")] if isinstance(config.position, Rope) else []),
+        *_in_layers(config),
         *([Organ("attention.qk_norm", "norm", "QK-norm", "on q and k")] if attention.qk_norm else []),
         _mask(config),
     )  # fmt: skip
