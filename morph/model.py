@@ -122,6 +122,7 @@ class Decoder(Organ):
         context = Context(past, S, pads, ids.device, tables)
 
         x = self.embedding(ids) * self.config.d_model**0.5
+        self.record(embedded=x)
         if isinstance(self.config.position, config.Sinusoid):
             x = x + context.sinusoid(self.config.position, self.config.d_model).to(x.dtype)
         if self.positions is not None:

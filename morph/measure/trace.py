@@ -98,6 +98,12 @@ def describe(name: str) -> tuple[str, str]:
     raise KeyError(name)
 
 
+class Unrecorded(MorphError, KeyError):
+    """A name that was not recorded; a KeyError too, as `in` and `get` of a mapping expect."""
+
+    __str__ = Exception.__str__
+
+
 class Trace(Mapping[str, Tensor]):
     """Name to tensor, detached copies on the CPU; the latest pass replaces what an earlier one recorded."""
 
@@ -106,7 +112,7 @@ class Trace(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._tensors:
-            raise MorphError(f"nothing was recorded as {name!r}; `list(trace)` tells what was{nearest(name, self)}")
+            raise Unrecorded(f"nothing was recorded as {name!r}; `list(trace)` tells what was{nearest(name, self)}")
         return self._tensors[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -113,6 +113,7 @@ class SoftmaxAttention(Organ):
         self.record(projected_queries=q, projected_keys=k)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
+        self.record(unrotated_queries=q, unrotated_keys=k)
         if self.rope is not None:
             cos, sin = context.rotation(self.rope, self.head_dim)
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
@@ -122,7 +123,9 @@ class SoftmaxAttention(Organ):
             k, v, columns = cache.append(k, v, columns)
         mask = context.mask(self.window, columns, self.alibi_heads)
         if self.recorder is not None:
-            scores, weights = attention_weights(q, k, mask)
+            with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # in fp32, as a bf16 kernel sums
+                precise = torch.promote_types(q.dtype, torch.float32)
+                scores, weights = attention_weights(q.to(precise), k.to(precise), mask)
             self.record(queries=q, keys=k, values=v, scores=scores, weights=weights)
         out = plain_attention(q, k, v, mask) if use_plain() else fast_attention(q, k, v, mask)
         self.record(heads=out)

@@ -66,6 +66,10 @@ class Router(Organ):
         weights = probabilities.gather(-1, chosen)
         weights = weights / weights.sum(dim=-1, keepdim=True) * self.routed_scale
         self.record(logits=logits, probabilities=probabilities, chosen=chosen, weights=weights)
+        if has_bias:
+            self.record(selection_bias=self.selection_bias)
+        if self.recorder is not None:
+            self.record(loads=_tally(chosen, probabilities.shape[-1]))
         if self.training:
             load = _tally(chosen, probabilities.shape[-1])
             self.load += load.detach()
@@ -105,11 +109,16 @@ class Experts(Organ):
     def plain(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
         """Expert by expert: the tokens that chose it, through its three matrices, back in their places."""
         out = torch.zeros_like(x)
+        parts = x.new_zeros(*chosen.shape, x.shape[-1]) if self.recorder is not None else None
         for expert in range(len(self.gate)):
             token, rank = torch.where(chosen == expert)
             hidden = self.activation(F.linear(x[token], self.gate[expert])) * F.linear(x[token], self.up[expert])
-            part = F.linear(hidden, self.down[expert]) * weights[token, rank, None]
-            out = out.index_add(0, token, part.to(out.dtype))
+            part = F.linear(hidden, self.down[expert])
+            if parts is not None:
+                parts[token, rank] = part.detach().to(parts.dtype)
+            out = out.index_add(0, token, (part * weights[token, rank, None]).to(out.dtype))
+        if parts is not None:
+            self.record(parts=parts)
         return out
 
     def grouped(self, x: Tokens, weights: Float[Tensor, "T k"], chosen: Int[Tensor, "T k"]) -> Tokens:
@@ -126,6 +135,7 @@ class Experts(Organ):
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
         parts = each(hidden, self.down)[back].unflatten(0, (-1, k))
+        self.record(parts=parts)
         return (parts * weights[..., None]).sum(dim=1).to(x.dtype)
 
     def can_group(self, x: Tokens) -> bool:
@@ -181,7 +191,11 @@ class MixtureOfExperts(Organ):
     def forward(self, x: Float[Tensor, "B S D"], context: Context) -> Float[Tensor, "B S D"]:
         """Each token through the experts it chose and the shared ones."""
         tokens = x.flatten(0, 1)
-        out = self.experts(tokens, *self.router(tokens, context)).view_as(x)
-        for shared in self.shared:
-            out = out + shared(x, context)
+        routed = self.experts(tokens, *self.router(tokens, context)).view_as(x)
+        self.record(routed=routed)
+        out = routed
+        for i, shared in enumerate(self.shared):
+            answer = shared(x, context)
+            self.record(**{f"shared.{i}.output": answer})
+            out = out + answer
         return out
