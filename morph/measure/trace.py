@@ -92,9 +92,9 @@ def describe(name: str) -> tuple[str, str]:
     if name.endswith(GRADIENT):
         shape, about = describe(name.removesuffix(GRADIENT))
         return shape, f"the derivative by {about}"
-    for pattern, about in SHAPES.items():
+    for pattern, entry in SHAPES.items():
         if fnmatch.fnmatchcase(name, pattern) and name.count(".") == pattern.count("."):
-            return about
+            return entry
     raise KeyError(name)
 
 
