@@ -22,7 +22,8 @@ STATE_BYTES = 4  # a recurrent state is kept in fp32 when the rest is in bf16 or
 class Active:
     """Parameters that one token meets: the chosen experts' share of the routed ones, and all others.
 
-    Published figures follow one of three conventions; a tied table counts as the head.
+    Published figures follow one of three conventions; a tied table counts as the head, a table of places as an input
+    embedding.
     """
 
     all: int
@@ -85,9 +86,11 @@ class Count:
             routed = sum(p.numel() for layer in layers for p in layer.experts.parameters())
             resting = routed - routed // moe.n_experts * moe.top_k
         table = self.config.vocab_size * self.config.d_model
+        places = (self.config.position_limit or 0) * self.config.d_model  # looked up and added, like an embedding
         everything = self.total - resting
         tables = 1 if self.config.tied else 2
-        return Active(everything, everything - (0 if self.config.tied else table), everything - tables * table)
+        inner = everything - places
+        return Active(everything, inner - (0 if self.config.tied else table), inner - tables * table)
 
     def _mixers(self) -> list[c.Attention | c.SlidingWindow | c.GatedDeltaNet]:
         return [self.config.mixer(layer) for layer in range(self.config.n_layers)]
