@@ -1,0 +1,230 @@
+"""Frames 4 to 8 of figure 2: all layers of one model, trained and as initialized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from morph.story.frame import Array, Claim, Frame, absent
+from morph.story.residual_kit import (
+    FEATURES,
+    Material,
+    data,
+    drawn,
+    halves,
+    make,
+    misses,
+    near,
+    numbers,
+    off_diagonal_mean,
+    percent,
+    power,
+    span,
+)
+from morph.story.stream import apart, cosines, cross_share, fitted, random_cosines, rebuilt
+
+BINS = np.linspace(-0.8, 1.0, 37)
+"""Edges of the histograms of cosines."""
+
+
+def total(m: Material) -> Frame:
+    """The last state is x_0 plus every delta."""
+    it, config = m.it, m.it.subject.config
+    writes, D = len(it.deltas), config.d_model
+    title = "The stream is a sum"
+    if config.placement == "post":
+        return absent("sum", title, "This model's stream is no sum: a norm divides it at every addition. See frame 9.")
+    last = it.states[-1]
+    error = float((rebuilt(it) - last).abs().max())
+    largest = float(last.abs().max())
+    tensors = "blocks.*.middle and blocks.*.stream", "blocks.*.attention_delta and blocks.*.feed_forward_delta"
+    return make(
+        m,
+        "shown",
+        key="sum",
+        title=title,
+        caption=f"After {config.n_layers} layers it is x₀ plus {writes} deltas. Added up again in fp32, they miss it "
+        f"by {power(error)} at most; its largest value is {largest:.0f}.",
+        alt=f"Two maps of {drawn(D)} features: above, the stream before and after each of {writes} writes, its values "
+        f"growing to the right; below, what each write added. The sum misses the last state by {error:.1e}.",
+        claim=Claim(
+            text="x₀ and the deltas add up to the last state, to rounding.",
+            holds=lambda f: (
+                near(data(f, "states")[:, 0] + data(f, "deltas").sum(1), data(f, "states")[:, -1], 0.02)
+                and float(data(f, "error")) < 1e-5 * float(data(f, "largest"))
+            ),
+        ),
+        arrays={
+            "states": numbers(it.states[:, -1, :FEATURES].T, ("feature", "state"), f"stream, {tensors[0]}"),
+            "deltas": numbers(it.deltas[:, -1, :FEATURES].T, ("feature", "write"), tensors[1]),
+            "error": numbers(error, (), "largest |x₀ + Σ deltas - last state|, fp32, all tokens and features"),
+            "largest": numbers(largest, (), f"largest |blocks.{config.n_layers - 1}.stream|"),
+        },
+        facts={"shown": min(D, FEATURES)},
+    )
+
+
+def sizes(m: Material) -> Frame:
+    """How much each branch writes."""
+    it, first = m.it, m.first
+    a, f = (it.writes[half::2] for half in (0, 1))
+    ranges = f"feed-forward {span(f)}, attention {span(a)}"
+    grew = all(it.writes[half::2].mean() > first.writes[half::2].mean() for half in (0, 1))
+    end = "" if m.start is None else " Training made both larger." if grew else " Dashes: before training."
+    return make(
+        m,
+        "both",
+        key="sizes",
+        title="How much each layer writes",
+        caption=f"RMS of each delta, layer by layer: {ranges}.{end}",
+        alt=f"Bars on the stream for each layer, attention above the line and feed-forward below: {ranges}."
+        + (" Dashed lines: as initialized." if m.start else ""),
+        claim=Claim(
+            text="On average the feed-forward network writes more than attention, and every write is larger than 0.1.",
+            holds=lambda frame: bool(
+                data(frame, "feed_forward").mean() > data(frame, "attention").mean()
+                and min(data(frame, "feed_forward").min(), data(frame, "attention").min()) > 0.1
+            ),
+        ),
+        arrays={
+            **halves(it.writes, "", "RMS over tokens and features of blocks.*.{}_delta"),
+            **(halves(m.start.writes, "first_", "the same, as initialized") if m.start else {}),
+            **({"states": total(m).arrays["states"]} if it.subject.config.placement != "post" else {}),
+        },
+    )
+
+
+def growth(m: Material) -> Frame:
+    """The stream's RMS by depth against a random walk's."""
+    if m.it.subject.config.placement == "post":
+        why = "This model's stream does not grow: a norm brings it back to one size at every addition. See frame 9."
+        return absent("growth", "Does it grow like √ℓ?", why)
+    arrays: dict[str, Array] = {}
+    facts: dict[str, Any] = {}
+    for prefix, stream in (("first_", m.first), ("", m.it)) if m.start else (("", m.it),):
+        sigma, curve = fitted(stream)
+        size = stream.sizes[::2]
+        depth = torch.arange(len(size), dtype=torch.float64)
+        slope = float((depth * (size - size[0])).sum() / depth.square().sum())
+        facts |= {
+            f"{prefix}sigma": round(sigma, 3),
+            f"{prefix}slope": round(slope, 4),
+            f"{prefix}curve_misses": misses(curve, size),
+            f"{prefix}line_misses": misses(size[0] + slope * depth, size),
+        }
+        arrays[f"{prefix}rms"] = numbers(size, ("layers passed",), "RMS over tokens and features, after every layer")
+        arrays[f"{prefix}curve"] = numbers(curve, ("layers passed",), "√(r₀² + ℓσ²), σ² by least squares")
+    facts["straight"] = facts["line_misses"] < facts["curve_misses"]
+    ends = f"from {m.it.sizes[0]:.1f} to {m.it.sizes[-1]:.1f}"
+    off, line = (percent(facts[k]) for k in ("curve_misses", "line_misses"))
+    verdict = f"misses by up to {off}; a straight line fits within {line}."
+    if not facts["straight"]:
+        verdict = f"fits within {off}, where a straight line misses by up to {line}."
+    formula = "√(r₀² + ℓσ²), the size of independent writes,"
+    if m.start:
+        caption = f"As initialized, {formula} fits within {percent(facts['first_curve_misses'])}. Trained, it {verdict}"
+    else:
+        caption = f"The stream's RMS grows {ends}. The curve {formula} {verdict}"
+    return make(
+        m,
+        "both",
+        key="growth",
+        title="Does it grow like √ℓ?",
+        caption=caption,
+        alt=f"RMS of the stream by depth, {ends}, with the fitted curve of independent writes dashed. {caption}",
+        claim=Claim(
+            text="As initialized, growth is that of independent writes within 15 %; the trained departs twice as far.",
+            holds=_growth_holds,
+        ),
+        arrays=arrays,
+        facts=facts,
+    )
+
+
+def _growth_holds(f: Frame) -> bool:
+    def off(prefix: str) -> float:
+        return float(np.abs(data(f, f"{prefix}curve") / data(f, f"{prefix}rms") - 1).max())
+
+    told = abs(off("") - f.facts["curve_misses"]) < 0.01
+    return told and ("first_rms" not in f.arrays or (off("first_") < 0.15 and off("") > 2 * off("first_")))
+
+
+def angles(m: Material) -> Frame:
+    """Cosines between deltas, against random vectors."""
+    it, D = m.it, m.it.subject.config.d_model
+    mine = cosines(it.deltas)
+    streams = {"": apart(mine), "random_": random_cosines(it)}
+    if m.start:
+        streams["first_"] = apart(cosines(m.start.deltas))
+    facts: dict[str, Any] = {"expected_spread": round(D**-0.5, 4)}
+    arrays = {
+        "cosines": numbers(mine.mean(0), ("write", "write"), "cosine of blocks.*.*_delta, mean over tokens", 4),
+        "bins": numbers(BINS, ("edge",), "edges of the histograms"),
+    }
+    for prefix, values in streams.items():
+        facts[f"{prefix}mean"] = round(float(values.mean()), 4)
+        facts[f"{prefix}spread"] = round(float(values.square().mean().sqrt()), 4)
+        counts, _ = np.histogram(values.numpy(), BINS)
+        source = "vectors drawn from N(0, 1)" if prefix == "random_" else "pairs of deltas of one token, all tokens"
+        arrays[f"{prefix}pairs"] = numbers(counts / len(values), ("bin",), f"share of {source}", 4)
+    share = facts["cross_share"] = round(cross_share(it), 4) if it.subject.config.placement != "post" else 0.0
+    text = f"mean cosine is {facts['mean']:.2f}".replace("-", "−")
+    tail = f": small, yet these pairs make {percent(share)} of the final squared length."
+    tail = tail if share > 0.2 else "."
+    if m.start:
+        first = facts["first_spread"] < 1.1 * facts["random_spread"] and abs(facts["first_mean"]) < 0.03
+        opening = f"As initialized, deltas are {'as' if first else 'less'} orthogonal {'as' if first else 'than'}"
+        caption = f"{opening} random vectors. Trained, their {text}{tail}"
+    else:
+        caption = f"The deltas' {text}, their spread of {facts['spread']:.2f}; random vectors: " + (
+            f"{facts['random_spread']:.2f}{tail if share > 0.2 else '.'}"
+        )
+    return make(
+        m,
+        "both",
+        key="angles",
+        title="Are the deltas orthogonal?",
+        caption=caption,
+        alt=f"A {len(mine[0])} by {len(mine[0])} map of cosines between deltas, and the distribution of single cosines "
+        f"beside that of random vectors. {caption}",
+        claim=Claim(
+            text="As initialized, cosines are those of random vectors; training tilts the deltas towards each other.",
+            holds=lambda f: (
+                abs(f.facts["random_spread"] * D**0.5 - 1) < 0.03
+                and abs(f.facts.get("first_spread", D**-0.5) / f.facts["random_spread"] - 1) < 0.1
+                and f.facts["mean"] > f.facts.get("first_mean", -1) + 0.03
+                and abs(float(data(f, "pairs").sum()) - 1) < 0.01
+                and abs(off_diagonal_mean(data(f, "cosines")) - f.facts["mean"]) < 1e-3
+            ),
+        ),
+        arrays=arrays,
+        facts=facts,
+    )
+
+
+def shares(m: Material) -> Frame:
+    """What a write is, relative to the stream it is added to."""
+    it = m.it
+    ends = [percent(float(it.shares[i])) for i in (1, -1, 0, -2)]
+    return make(
+        m,
+        "both",
+        key="shares",
+        title="Each write counts for less",
+        caption=f"Delta over stream, first layer to last: {ends[0]} to {ends[1]} for the feed-forward network, "
+        f"{ends[2]} to {ends[3]} for attention.",
+        alt=f"Size of each delta relative to the stream before it, by layer, on a logarithmic axis: feed-forward from "
+        f"{ends[0]} to {ends[1]}, attention from {ends[2]} to {ends[3]}.",
+        claim=Claim(
+            text="In the last two layers a write is less than half as large a share as in the first two.",
+            holds=lambda f: all(
+                data(f, half)[-2:].mean() < 0.5 * data(f, half)[:2].mean() for half in ("attention", "feed_forward")
+            ),
+        ),
+        arrays={
+            **halves(it.shares, "", "RMS of blocks.*.{}_delta over RMS of the state before it"),
+            **(halves(m.start.shares, "first_", "the same, as initialized") if m.start else {}),
+        },
+    )

@@ -1,0 +1,151 @@
+"""What the frames of figure 2 share: their material, and how numbers become arrays and words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from morph.story.frame import Array, Claim, Frame
+from morph.story.stream import Stream
+
+FEATURES, WORDS = 48, 16
+"""Features of a vector and tokens of the passage that are drawn; more would be too small to see."""
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Material:
+    """What the frames are made of.
+
+    Attributes:
+        it: the model shown.
+        start: the same as initialized; None when `it` is.
+        placed: its config as initialized with other placements of the norms, by placement.
+    """
+
+    it: Stream
+    start: Stream | None
+    placed: Mapping[str, Stream]
+
+    @property
+    def first(self) -> Stream:
+        """The model as initialized."""
+        return self.start or self.it
+
+
+def make(
+    m: Material,
+    models: str,
+    *,
+    key: str,
+    title: str,
+    caption: str,
+    alt: str,
+    claim: Claim,
+    arrays: dict[str, Array],
+    facts: Mapping[str, Any] | None = None,
+) -> Frame:
+    """A frame with its aside and its source; `models` says who is in it: "shown", "both" or "placed"."""
+    subject, layers = m.it.subject, m.it.subject.config.n_layers
+    states = {
+        "shown": "trained" if m.start else "as initialized",
+        "both": "trained and as initialized" if m.start else "as initialized",
+        "placed": "as initialized",
+    }
+    what = f"{subject.name}; the last of {len(m.it.tokens)} tokens" if models == "shown" else subject.name
+    if models == "placed":
+        what = f"Its config, as initialized, with the norms in other places: {subject.name}"
+    return Frame(
+        key=key,
+        title=title,
+        caption=caption,
+        alt=alt,
+        claim=claim,
+        arrays=arrays,
+        facts={
+            "aside": f"{layers} layers, {states[models]}",
+            "layers": layers,
+            "width": subject.config.d_model,
+            "trained": m.start is not None and models != "placed",
+            **(facts or {}),
+        },
+        source=f"{what[0].upper()}{what[1:]}.",
+    )
+
+
+# ---- arrays ----
+
+
+def numbers(values: Tensor | np.ndarray | float, axes: Sequence[str], source: str, digits: int = 6) -> Array:
+    """An array with its numbers cut to `digits` significant ones, which is what a figure's file holds."""
+    held = values.detach().double().numpy() if isinstance(values, Tensor) else np.asarray(values, dtype=float)
+    cut = np.array([float(f"{v:.{digits}g}") for v in held.ravel()]).reshape(held.shape)
+    return Array(values=cut, axes=tuple(axes), source=source)
+
+
+def halves(writes: Tensor, prefix: str, source: str) -> dict[str, Array]:
+    """One number a write as two arrays over layers, `attention` and `feed_forward`."""
+    return {
+        f"{prefix}{half}": numbers(writes[i::2], ("layer",), source.format(half))
+        for i, half in enumerate(("attention", "feed_forward"))
+    }
+
+
+def data(frame: Frame, name: str) -> np.ndarray:
+    """The numbers of an array of the frame."""
+    return frame.arrays[name].values
+
+
+# ---- arithmetic ----
+
+
+def near(a: np.ndarray, b: np.ndarray, slack: float = 1e-3) -> bool:
+    """Whether all numbers agree within `slack`, which covers their rounding to significant digits."""
+    return bool(np.abs(a - b).max() <= slack)
+
+
+def rms_of(vector: Tensor) -> float:
+    """Root mean square of all numbers."""
+    return float(vector.detach().double().square().mean().sqrt())
+
+
+def misses(curve: Tensor, measured: Tensor) -> float:
+    """The largest relative distance of a curve from what was measured."""
+    return round(float((curve / measured - 1).abs().max()), 4)
+
+
+def off_diagonal_mean(matrix: np.ndarray) -> float:
+    """Mean of a square matrix without its diagonal."""
+    return float(matrix[~np.eye(len(matrix), dtype=bool)].mean())
+
+
+# ---- words ----
+
+
+def drawn(width: int) -> str:
+    """How many features a picture shows."""
+    return f"{width}" if width <= FEATURES else f"the first {FEATURES}"
+
+
+def percent(share: float) -> str:
+    """0.073 as `7 %`."""
+    return f"{share:.0%}".replace("%", " %").replace("-", "−")
+
+
+def power(value: float) -> str:
+    """A small number as `4 × 10⁻⁶`, zero as `0`."""
+    if value == 0:
+        return "0"
+    digits, _, exponent = f"{value:.0e}".partition("e")
+    return f"{digits} × 10{str(int(exponent)).translate(SUPERSCRIPT)}"
+
+
+def span(values: Tensor) -> str:
+    """`0.50 to 1.11`."""
+    low, high = torch.aminmax(values)
+    return f"{low:.2f} to {high:.2f}"

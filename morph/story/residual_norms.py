@@ -1,0 +1,193 @@
+"""Frames 9 to 13 of figure 2: one config with its norms in five places, as initialized."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from morph.config import Placement
+from morph.story.frame import Array, Claim, Frame
+from morph.story.residual_kit import FEATURES, Material, data, make, near, numbers, power
+from morph.story.stream import Stream, divisions, gradients, louder, passed_on, rebuilt
+
+PLACEMENTS: tuple[Placement, ...] = ("post", "pre", "sandwich", "post-branch", "depth-scaled-sandwich")
+NAMES: dict[str, str] = {
+    "post": "post-norm",
+    "pre": "pre-norm",
+    "sandwich": "sandwich",
+    "post-branch": "post-branch",
+    "depth-scaled-sandwich": "sandwich, gain 1/√L",
+}
+"""A placement in words."""
+FACTORS = (1.0, 2.0, 4.0, 8.0)
+"""How much larger the last matrix of every branch is made."""
+
+
+def post_norm(m: Material) -> Frame:
+    """The stream of the 2017 placement: rescaled at every write."""
+    stream = m.placed["post"]
+    arrays, left = _carried(stream)
+    writes = len(stream.deltas)
+    return make(
+        m,
+        "placed",
+        key="post-norm",
+        title="Post-norm rescales at every write",
+        caption=f"Every norm divides the whole stream, old and new alike. Its RMS stays at {stream.sizes[-1]:.1f}; "
+        f"of x₀ a factor of {power(left)} is left after {writes} of them.",
+        alt=f"The stream through {m.it.subject.config.n_layers} layers, equally strong everywhere; below, on a "
+        f"logarithmic axis, its RMS is flat at 1 while the factor on x₀ falls to {left:.0e}.",
+        claim=Claim(
+            text="The RMS stays at 1 and x₀'s factor falls at every write, below 1 in 1,000; the weighted parts "
+            "add up to the last state.",
+            holds=lambda f: (
+                float(np.abs(data(f, "rms")[1:] - 1).max()) < 0.01
+                and bool((np.diff(data(f, "left")) < 0).all())
+                and float(data(f, "left")[-1]) < 1e-3
+                and float(data(f, "error")) < 1e-4
+            ),
+        ),
+        arrays=arrays,
+        facts={"placement": "post"},
+    )
+
+
+def pre_norm(m: Material) -> Frame:
+    """The stream of pre-norm: nothing divides it, and it grows."""
+    stream = m.placed["pre"]
+    arrays, left = _carried(stream)
+    low, high = float(stream.sizes[0]), float(stream.sizes[-1])
+    return make(
+        m,
+        "placed",
+        key="pre-norm",
+        title="Pre-norm keeps x₀ and grows",
+        caption=f"With norms on the branches nothing divides the stream: x₀ keeps its factor of {left:g}, and the RMS "
+        f"grows {high / low:.1f}-fold, from {low:.1f} to {high:.1f}.",
+        alt=f"The stream through {m.it.subject.config.n_layers} layers, its values growing; below, the factor on x₀ is "
+        f"flat at 1 while the RMS rises from {low:.1f} to {high:.1f}.",
+        claim=Claim(
+            text="The factor on x₀ is 1 throughout, the parts add up to the last state, and the RMS more than doubles.",
+            holds=lambda f: (
+                bool((data(f, "left") == 1).all())
+                and float(data(f, "error")) < 1e-4
+                and float(data(f, "rms")[-1]) > 2 * float(data(f, "rms")[0])
+            ),
+        ),
+        arrays=arrays,
+        facts={"placement": "pre"},
+    )
+
+
+def _carried(stream: Stream) -> tuple[dict[str, Array], float]:
+    """The states, their sizes, and the factor that x_0 still has at each of them; and that factor at the end."""
+    left = torch.cat([torch.zeros(1), divisions(stream).log().cumsum(0).mean(1)]).exp()
+    arrays = {
+        "depth": numbers(stream.depth, ("state",), "layers before the state"),
+        "states": numbers(stream.states[:, -1, :FEATURES].T, ("feature", "state"), "stream and every later state", 4),
+        "rms": numbers(stream.sizes, ("state",), "RMS over tokens and features of every state"),
+        "left": numbers(left, ("state",), "product of 1/RMS over the norms on the stream, geometric mean over tokens"),
+        "error": numbers(
+            float((rebuilt(stream, passed_on(stream)) - stream.states[-1]).abs().max()),
+            (),
+            "largest |Σ factor × part - last state|, fp32",
+        ),
+    }
+    return arrays, float(left[-1])
+
+
+def bounded(m: Material) -> Frame:
+    """Deltas when branches get louder, with and without a norm behind the branch."""
+    names = ("pre", "sandwich", "post-branch")
+    sizes = {n: torch.stack([louder(m.placed[n].subject, f).square().mean().sqrt() for f in FACTORS]) for n in names}
+    growth = float(sizes["pre"][-1] / sizes["pre"][0])
+    return make(
+        m,
+        "placed",
+        key="bounded",
+        title="A norm that bounds each delta",
+        caption=f"Make each branch’s last matrix {FACTORS[-1]:.0f} times larger: pre-norm’s deltas grow "
+        f"{growth:.1f}-fold. A norm behind the branch, alone or in a sandwich, keeps them at "
+        f"{sizes['sandwich'][-1]:.2f}.",
+        alt="RMS of the deltas against the factor on the last matrix of every branch, both logarithmic: pre-norm "
+        f"rises {growth:.1f}-fold, sandwich and post-branch stay at {sizes['sandwich'][-1]:.2f}.",
+        claim=Claim(
+            text="Louder branches write louder deltas in pre-norm, and the same ones where a norm follows the branch.",
+            holds=lambda f: (
+                float(data(f, "pre")[-1] / data(f, "pre")[0]) > 0.5 * FACTORS[-1]
+                and near(data(f, "sandwich"), data(f, "sandwich")[:1], 0.01)
+                and near(data(f, "post-branch"), data(f, "post-branch")[:1], 0.01)
+            ),
+        ),
+        arrays={
+            "factor": numbers(np.array(FACTORS), ("factor",), "multiplies the output of every branch's last matrix"),
+            **{n: numbers(v, ("factor",), "RMS of all blocks.*.*_delta") for n, v in sizes.items()},
+        },
+    )
+
+
+def backward(m: Material) -> Frame:
+    """The gradient on its way down, by placement."""
+    lengths = {name: gradients(stream.subject) for name, stream in m.placed.items()}
+    down = {name: float(g[1] / g[-1]) for name, g in lengths.items()}
+    direction = "grows" if min(down.values()) > 1 else "changes"
+    return make(
+        m,
+        "placed",
+        key="gradient",
+        title="The gradient that reaches layer 1",
+        caption=f"It {direction} on its way down: at layer 1 it is {_times(down['post'])} times that at the top under "
+        f"post-norm, {_times(down['pre'])} under pre-norm, {_times(down['depth-scaled-sandwich'])} with gains of 1/√L.",
+        alt="Length of the loss's gradient at the stream after each layer, relative to the top, on a logarithmic axis. "
+        "At layer 1: " + ", ".join(f"{NAMES[name]} {_times(value)}" for name, value in down.items()) + ".",
+        claim=Claim(
+            text="Relative to the top, the gradient at layer 1 is largest under post-norm, over 5 times pre-norm's, "
+            "and smallest with gains of 1/√L.",
+            holds=lambda f: (
+                float(data(f, "post")[1]) > 5 * float(data(f, "pre")[1])
+                and float(data(f, "depth-scaled-sandwich")[1]) < 0.5 * min(float(data(f, n)[1]) for n in PLACEMENTS[:4])
+                and all(float(data(f, n)[-1]) == 1 for n in PLACEMENTS)
+            ),
+        ),
+        arrays={
+            name: numbers(g / g[-1], ("layers passed",), "‖∂ loss / ∂ stream‖ after each layer, over that at the top")
+            for name, g in lengths.items()
+        },
+        facts={"names": NAMES},
+    )
+
+
+def depth_scaled(m: Material) -> Frame:
+    """Second norms that start with a gain of 1/√L."""
+    plain, scaled = m.placed["sandwich"], m.placed["depth-scaled-sandwich"]
+    layers = m.it.subject.config.n_layers
+    first, depth = plain.sizes[0].square(), plain.depth.double()
+    walks = {"sandwich": (first + 2 * depth).sqrt(), "depth-scaled-sandwich": (first + 2 * depth / layers).sqrt()}
+    write = float(scaled.writes.square().mean().sqrt())
+    ends = {name: float(m.placed[name].sizes[-1]) for name in walks}
+    return make(
+        m,
+        "placed",
+        key="depth-scaled",
+        title="A gain of 1/√L",
+        caption=f"Gains of 1/√{layers} make every write {write:.2f} in RMS: {2 * layers} of them take the stream to "
+        f"{ends['depth-scaled-sandwich']:.2f}, near √3, where gains of 1 take it to {ends['sandwich']:.1f}.",
+        alt=f"RMS of the stream by depth for two sandwiches: gains of 1 reach {ends['sandwich']:.1f}, gains of 1/√L "
+        f"reach {ends['depth-scaled-sandwich']:.2f}. Dashed: independent writes of that size.",
+        claim=Claim(
+            text="Both end within 15 % of what independent writes of RMS 1 and 1/√L add up to.",
+            holds=lambda f: all(
+                abs(float(data(f, name)[-1] / data(f, f"{name} walk")[-1]) - 1) < 0.15 for name in walks
+            ),
+        ),
+        arrays={
+            "depth": numbers(depth, ("state",), "layers before the state"),
+            **{n: numbers(m.placed[n].sizes, ("state",), "RMS over tokens and features of every state") for n in walks},
+            **{f"{n} walk": numbers(w, ("state",), "√(r₀² + 2ℓ gain²)") for n, w in walks.items()},
+        },
+        facts={"names": NAMES, "write": round(write, 4)},
+    )
+
+
+def _times(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
