@@ -231,6 +231,13 @@ class PerLayer(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sink(Spec):
+    """One learned logit per query head takes part in the softmax and carries no value (gpt-oss, 2025)."""
+
+    kind: ClassVar[str] = "sink"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attention(Spec):
     """Softmax attention: `n_heads` query heads share `n_kv_heads` pairs of keys and values.
 
@@ -242,6 +249,7 @@ class Attention(Spec):
     n_kv_heads: int
     head_dim: int | None = None
     qk_norm: RMSNorm | None = None
+    sink: Sink | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

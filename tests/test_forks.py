@@ -103,7 +103,7 @@ def test_bytes_and_parameters_are_those_of_live_objects(fork: Fork) -> None:
 
 def readable(model: Decoder) -> int:
     """LENGTH, or what the model's positions allow."""
-    return min(LENGTH, getattr(model.config, "position_limit", None) or LENGTH)
+    return min(LENGTH, model.config.position_limit or LENGTH)
 
 
 @EACH
@@ -261,3 +261,10 @@ def test_windows_reach_no_further_than_they_can() -> None:
     same = morph.build(morph.fork("window-5-1", "nano")).eval().double()
     same.load_state_dict(model.state_dict())
     assert torch.equal(same(ids)[0, -1], before), "with four layers, 5 : 1 has no global one"
+
+
+# ---- attention ----
+
+
+def test_without_qk_norm_the_next_step_is_undone() -> None:
+    assert morph.fork("no-qk-norm", "nano") == morph.stage("gqa", "nano")

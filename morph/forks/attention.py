@@ -1,7 +1,37 @@
-"""Forks: What a softmax layer does with queries, keys and scores."""
+"""Forks: what a softmax layer does with queries, keys and scores."""
 
 from __future__ import annotations
 
-from morph.forks.entry import Fork
+from dataclasses import replace
 
-ATTENTION: tuple[Fork, ...] = ()
+from morph.config import ModelConfig, Sink
+from morph.forks.entry import Fork
+from morph.steps import Size
+
+
+def _attention_sink(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, sink=Sink()))
+
+
+def _no_qk_norm(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, qk_norm=None))
+
+
+ATTENTION: tuple[Fork, ...] = (
+    Fork(
+        "attention-sink", "qk-norm", "A sink in the softmax", 2025, "gpt-oss", "attention", ("attention.sink",),
+        "all weight goes to keys", "a learned logit per head takes what no key deserves",
+        "A head with nothing to say parks its weight on the first token. gpt-oss gives it a place of its own; gates on "
+        "the output (Qwen3-Next) serve the same end; most models leave it to the first token.",
+        "Xiao et al., Efficient Streaming Language Models with Attention Sinks, 2023; OpenAI, gpt-oss, 2025",
+        _attention_sink,
+    ),
+    Fork(
+        "no-qk-norm", "qk-norm", "Raw queries and keys", 2017, "Llama; DeepSeek", "norm", ("attention.qk_norm",),
+        "RMSNorm on each head's query and key", "none",
+        "QK-norm bounds the logits, at the price of two norms a layer and of heads that can no longer weigh tokens by "
+        "the length of their vectors. Llama, Mistral and gpt-oss do without.",
+        "Touvron et al., Llama, 2023; OpenAI, gpt-oss, 2025",
+        _no_qk_norm,
+    ),
+)  # fmt: skip

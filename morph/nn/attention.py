@@ -21,28 +21,46 @@ from morph.nn.mask import Mask, block_table
 from morph.nn.norm import build_norm
 from morph.nn.organ import Linear, Organ, use_plain
 from morph.nn.position import rotate
+from morph.nn.sink import Logits, Sink, fused_with_sink, softmax_with_sink
 
 Queries = Float[Tensor, "B H S Dh"]
 Keys = Float[Tensor, "B K N Dh"]
 
 
-def attention_weights(q: Queries, k: Keys, mask: Mask) -> tuple[Float[Tensor, "B H S N"], Float[Tensor, "B H S N"]]:
-    """Scaled scores (masked ones at -inf) and their softmax over the keys."""
+def attention_scores(q: Queries, k: Keys, mask: Mask) -> Float[Tensor, "B H S N"]:
+    """Scaled products of queries and keys, -inf where masked."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if mask.bias is not None:
         scores = scores + mask.bias.to(scores.dtype)
-    scores = scores.masked_fill(~mask.table(q.shape[2], k.shape[2], q.device), float("-inf"))
-    return scores, scores.softmax(dim=-1)
+    return scores.masked_fill(~mask.table(q.shape[2], k.shape[2], q.device), float("-inf"))
 
 
-def plain_attention(q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
+def attention_weights(
+    q: Queries, k: Keys, mask: Mask, sink: Logits | None = None
+) -> tuple[Float[Tensor, "B H S N"], Float[Tensor, "B H S N"]]:
+    """Scores, and their softmax over the keys and, where there is one, the sink (whose weight is what is missing)."""
+    scores = attention_scores(q, k, mask)
+    return scores, scores.softmax(dim=-1) if sink is None else softmax_with_sink(scores, sink)[0]
+
+
+def plain_attention(q: Queries, k: Keys, v: Keys, mask: Mask, sink: Logits | None = None) -> Queries:
     """The equation, word for word."""
-    _, weights = attention_weights(q, k, mask)
+    _, weights = attention_weights(q, k, mask, sink)
     return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
 
-def blocked_attention(q: Queries, k: Keys, v: Keys, window: int) -> Queries:
+def fused_attention(
+    q: Queries, k: Keys, v: Keys, allowed: Tensor | None, is_causal: bool, sink: Logits | None
+) -> Queries:
+    """Torch's fused kernel."""
+    if sink is not None:
+        return fused_with_sink(q, k, v, allowed, is_causal, sink)
+    is_grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=is_causal, enable_gqa=is_grouped)
+
+
+def blocked_attention(q: Queries, k: Keys, v: Keys, window: int, sink: Logits | None = None) -> Queries:
     """Windowed causal attention in blocks of `window` queries, each against its own and the previous block.
 
     Work grows with S x window rather than S x S. For a pass without cache and padding.
@@ -58,28 +76,21 @@ def blocked_attention(q: Queries, k: Keys, v: Keys, window: int) -> Queries:
         return torch.cat((before, x), dim=3).flatten(0, 1)
 
     allowed = block_table(n, w, q.device).expand(B, n, 1, w, 2 * w).flatten(0, 1)
-    out = F.scaled_dot_product_attention(
-        in_blocks(q, H).flatten(0, 1),
-        with_previous(in_blocks(k, K)),
-        with_previous(in_blocks(v, K)),
-        attn_mask=allowed,
-        enable_gqa=H != K,
-    )
+    blocks = in_blocks(q, H).flatten(0, 1), with_previous(in_blocks(k, K)), with_previous(in_blocks(v, K))
+    out = fused_attention(*blocks, allowed, False, sink)
     return out.view(B, n, H, w, Dh).transpose(1, 2).reshape(B, H, n * w, Dh)[:, :, :S]
 
 
-def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask) -> Queries:
+def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask, sink: Logits | None = None) -> Queries:
     """The same through fused kernels; windowed layers skip the blocks out of sight once there are enough of them."""
     allowed, is_causal = mask.allowed, mask.is_causal
     if mask.bias is not None:
         allowed, is_causal = mask.bias.to(q.dtype), False
     elif mask.window is not None:
         if q.shape[2] >= 4 * mask.window:
-            return blocked_attention(q, k, v, mask.window)
+            return blocked_attention(q, k, v, mask.window, sink)
         allowed, is_causal = mask.table(q.shape[2], k.shape[2], q.device), False
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=allowed, is_causal=is_causal, enable_gqa=q.shape[1] != k.shape[1]
-    )
+    return fused_attention(q, k, v, allowed, is_causal, sink)
 
 
 class SoftmaxAttention(Organ):
@@ -97,6 +108,7 @@ class SoftmaxAttention(Organ):
         self.o_proj = Linear(self.n_heads * self.head_dim, D, bias=model.bias)
         self.q_norm = build_norm(spec.qk_norm, self.head_dim) if spec.qk_norm else None
         self.k_norm = build_norm(spec.qk_norm, self.head_dim) if spec.qk_norm else None
+        self.sink = Sink(self.n_heads) if spec.sink else None
 
     def new_cache(self) -> KVCache:
         """An empty cache for this layer."""
@@ -122,11 +134,13 @@ class SoftmaxAttention(Organ):
         if cache is not None:
             k, v, columns = cache.append(k, v, columns)
         mask = context.mask(self.window, columns, self.alibi_heads)
+        sink = None if self.sink is None else self.sink.logits
         if self.recorder is not None:
             with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # in fp32, as a bf16 kernel sums
                 precise = torch.promote_types(q.dtype, torch.float32)
-                scores, weights = attention_weights(q.to(precise), k.to(precise), mask)
-            self.record(queries=q, keys=k, values=v, scores=scores, weights=weights)
-        out = plain_attention(q, k, v, mask) if use_plain() else fast_attention(q, k, v, mask)
+                scores, weights = attention_weights(q.to(precise), k.to(precise), mask, sink)
+                rest = {} if sink is None else {"sink_weights": softmax_with_sink(scores, sink)[1]}
+            self.record(queries=q, keys=k, values=v, scores=scores, weights=weights, **rest)
+        out = (plain_attention if use_plain() else fast_attention)(q, k, v, mask, sink)
         self.record(heads=out)
         return self.o_proj(out.transpose(1, 2).flatten(2))

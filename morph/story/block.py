@@ -32,6 +32,7 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "position": ("position.added", "attention.rope"),
     "attention.n_kv_heads": ("attention",),
     "attention.qk_norm": ("attention.qk_norm",),
+    "attention.sink": ("attention.sink",),
     "layout": ("attention.mask",),
     "layout.local": ("attention", "attention.mask"),
     "feed_forward": MOE,
@@ -165,6 +166,7 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
         *([Organ("attention.qk_norm", "norm", "QK-norm", "on q and k")] if attention.qk_norm else []),
         _mask(config),
     )  # fmt: skip
+        *([Organ("attention.sink", "attention", "Sink", "a logit per head, no value")] if attention.sink else []),
 
 
 def _mask(config: ModelConfig) -> Organ:
