@@ -164,9 +164,9 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
         *_bias(config, "attention.bias", "attention"),
         *_in_layers(config),
         *([Organ("attention.qk_norm", "norm", "QK-norm", "on q and k")] if attention.qk_norm else []),
+        *([Organ("attention.sink", "attention", "Sink", "a logit per head, no value")] if attention.sink else []),
         _mask(config),
     )  # fmt: skip
-        *([Organ("attention.sink", "attention", "Sink", "a logit per head, no value")] if attention.sink else []),
 
 
 def _mask(config: ModelConfig) -> Organ:
