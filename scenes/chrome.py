@@ -27,41 +27,47 @@ def is_chrome(key: str) -> bool:
     return key in ("title", "aside") or key.startswith("caption:")
 
 
+def words_around(frame: Frame) -> tuple[str, str, str]:
+    """The aside of a frame, and the note under its caption: the name of the force ("" for none) and the sentence."""
+    facts = frame.facts
+    aside = facts.get("aside") or (f"{facts['origin']}, {facts['year']}" if "origin" in facts else "")
+    force, colon, rest = facts.get("pressure", "").partition(": ")
+    return aside, force if colon else "", rest or force or frame.source
+
+
 def chrome(board: Board, frame: Frame, theme: Theme, counter: str) -> None:
     """Put title, aside and caption band on a board; the picture goes on the `STAGE`.
 
     Raises:
         MorphError: when caption and note together take more than three lines, or title and aside more than one.
     """
-    facts, ink, muted = frame.facts, theme.colour("ink"), theme.colour("muted")
+    ink, muted = theme.colour("ink"), theme.colour("muted")
+    beside, force, under = words_around(frame)
     title = label(frame.title, "title", ink, "bold").at(LEFT, TITLE_Y)
     board.put("title", title)
-    words = facts.get("aside") or (f"{facts['origin']}, {facts['year']}" if "origin" in facts else "")
-    if words:
-        aside = label(words, "label", muted).at(RIGHT, TITLE_Y, "right")
+    if beside:
+        aside = label(beside, "label", muted).at(RIGHT, TITLE_Y, "right")
         if title.width + aside.width > RIGHT - LEFT - 0.4:
-            raise MorphError(f"frame {frame.key!r}: no room for its aside ({words!r}) beside its title; shorten it")
+            raise MorphError(f"frame {frame.key!r}: no room for its aside ({beside!r}) beside its title; shorten it")
         board.put("aside", aside)
 
     floor = -FRAME_HEIGHT / 2
     board.put("caption:band", panel(theme, (-FRAME_WIDTH / 2, floor, FRAME_WIDTH / 2, BAND_TOP), radius=0.01))
     caption = label(frame.caption, "body", ink, width=CAPTION_WIDTH)
-    force, colon, rest = facts.get("pressure", "").partition(": ")
-    head = label(force, "floor", ink, "bold") if colon else None
-    words = rest or force or frame.source
+    head = label(force, "floor", ink, "bold") if force else None
     indent = head.width + 0.16 if head else 0.0
-    note = label(words, "floor", muted, width=RIGHT - LEFT - indent) if words else None
+    note = label(under, "floor", muted, width=RIGHT - LEFT - indent) if under else None
 
     lines = caption.lines, (note.lines if note else 0)
     if sum(lines) > 3:
         raise MorphError(
             f"frame {frame.key!r}: caption and source take {lines[0]} and {lines[1]} lines and three fit; "
-            f"shorten {'its source' if lines[1] > 1 else 'its caption'} ({len(words)} characters)"
+            f"shorten {'its source' if lines[1] > 1 else 'its caption'} ({len(under)} characters)"
         )
     top = BAND_TOP - (0.42 if sum(lines) < 3 else 0.27)
     board.put("caption:text", caption.at(LEFT, top))
     board.put("caption:count", label(counter, "label", muted).at(RIGHT, top, "right"))
-    y = top - (0.66 if lines[0] == 2 else 0.42)
+    y = top - (0.66 if lines[0] == 2 else 0.42 if lines[1] < 2 else 0.38)
     if head:
         board.put("caption:force", head.at(LEFT, y))
     if note:

@@ -1,31 +1,34 @@
-"""The lint finds each fault when one is planted, and nothing on the figures' stills."""
+"""The lint finds each fault when one is planted, and none where there is none."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from morph.story import figure
-from tests.scene_boards import board, sweep
+from tests.scene_boards import sweep
 from tests.tools import need
 
-need("typst"), need("manim")
+need("typst")
 
 from scenes.board import Board  # noqa: E402
+from scenes.charts import heat, scale  # noqa: E402
 from scenes.fig01_morph import board as draw  # noqa: E402
 from scenes.lint import lint  # noqa: E402
-from scenes.parts import organ, panel, wire  # noqa: E402
+from scenes.parts import organ, panel, polygons, rectangles, wire  # noqa: E402
 from scenes.theme import Theme, theme  # noqa: E402
 from scenes.type import Label, label  # noqa: E402
 
 DARK, LIGHT = theme("dark"), theme("light")
 
 
-def _rules(look: Theme = DARK, **parts) -> set[tuple[str, tuple[str, ...]]]:
+def _rules(look: Theme = DARK, cut: float | None = None, **parts) -> set[tuple[str, tuple[str, ...]]]:
     made = Board()
-    for key, mobject in parts.items():
-        made.put(key, mobject)
+    made.cut = cut
+    for key, shape in parts.items():
+        made.put(key, shape)
     return {(fault.rule, fault.keys) for fault in lint(made, look)}
 
 
@@ -80,10 +83,63 @@ def test_shapes_that_half_cover_each_other() -> None:
     assert _rules(a=a, b=organ(DARK, "norm", (0.5, 0.2, 1.5, 0.8))) == set()
 
 
-@pytest.mark.parametrize("look", ["dark", "light"])
-@pytest.mark.parametrize("index", range(15))
-def test_figure_1_is_clean(index: int, look: str) -> None:
-    assert [str(fault) for fault in lint(board(index, look), theme(look))] == []
+def test_what_only_the_bounding_boxes_share_is_no_fault() -> None:
+    """A slanted shape beside text, and two that stand corner to corner."""
+    slope = polygons(DARK.tint("ffn", 0.1), [[(-2, -1), (2, 1), (2, 0.8), (-2, -1.2)]])
+    assert _rules(slope=slope, text=_text(x=-1.2, y=0.5)) == set()
+    assert _rules(slope=slope, text=_text(x=0.2, y=0)) == {("text across an edge", ("text", "slope"))}
+    corner = polygons(DARK.colour("norm"), [[(-2, 1), (0, 1), (-2, 0)]])
+    assert _rules(slope=slope, corner=corner) == set()
+
+
+def test_an_empty_bar_is_not_seen() -> None:
+    assert _rules(bar=rectangles(DARK.colour("ffn"), [(-2, 0, 2, 0)]), text=_text()) == set()
+
+
+def test_off_the_stage() -> None:
+    assert _rules(box=panel(DARK, (0, -2.9, 1, 0))) == {("off the stage", ("box",))}
+    assert _rules(line=wire(DARK, [(0, 0), (0, 3.4)])) == {("off the stage", ("line",))}
+    assert _rules(title=_text(y=3.5)) == set()
+
+
+def test_something_across_the_cut() -> None:
+    cut = 1.0
+    assert _rules(cut=cut, left=panel(DARK, (0, 0, 1, 1)), right=panel(DARK, (1, 0, 2, 1))) == set()
+    assert _rules(cut=cut, box=panel(DARK, (0, 0, 1.1, 1))) == {("across the cut", ("box",))}
+    assert _rules(cut=cut, line=wire(DARK, [(0, 0), (2, 0)])) == {("across the cut", ("line",))}
+    assert _rules(cut=cut, title=_text(x=1, y=3.5)) == set()
+
+
+def _map(key: str = "map", **options) -> Board:
+    """Four cells, the two at the right on the highest level."""
+    made = Board()
+    heat(made, key, DARK, np.array([[0.0, 1.0], [0.0, 1.0]]), (-2, -1, 2, 1), **options)
+    return made
+
+
+def test_a_heat_map_needs_a_scale_of_the_same_meaning() -> None:
+    def found(**options) -> list[str]:
+        made = _map()
+        if options:
+            scale(made, "scale", DARK, (3, -1, 3.2, 1), **options)
+        return [str(fault) for fault in lint(made, DARK)]
+
+    assert found() == ["heat map without scale: map:level0 attention from 0 to 1"]
+    assert found(limits=(0, 1)) == []
+    assert len(found(limits=(0, 2))) == len(found(limits=(0, 1), role="cache")) == 1
+
+
+def test_text_on_a_heat_map_must_read_on_every_level_under_it() -> None:
+    def found(x: float, colour: str) -> set[str]:
+        made = _map()
+        scale(made, "scale", DARK, (3, -1, 3.2, 1), limits=(0, 1))
+        made.put("text", _text(x=x, colour=colour))
+        return {fault.rule for fault in lint(made, DARK)}
+
+    assert found(-1, "ink") == found(1, "background") == set()
+    assert found(-1, "background") == found(1, "ink") == {"low contrast"}
+    assert found(0, "ink") == found(0, "background") == {"low contrast"}
+    assert found(2, "ink") >= {"text across an edge"}
 
 
 @pytest.mark.parametrize("index", [0, 7, 10, 12, 14])

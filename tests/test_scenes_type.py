@@ -7,8 +7,9 @@ import pytest
 
 from tests.tools import need
 
-need("typst"), need("manim")
+need("typst")
 
+from scenes.shape import outlines  # noqa: E402
 from scenes.theme import SIZES, UNITS_PER_POINT  # noqa: E402
 from scenes.type import CAP_HEIGHT, _path, label, literal  # noqa: E402
 
@@ -18,7 +19,7 @@ def _bottom(text: str, **options) -> float:
 
 
 def _contours(text: str, **options) -> int:
-    return len(label("H" + text, "body", **options).get_subpaths()) - 1
+    return len(outlines(label("H" + text, "body", **options).points)) - 1
 
 
 def test_capitals_stand_on_the_baseline_and_are_as_high_as_stated() -> None:
@@ -72,3 +73,19 @@ def test_outlines_close_as_svg_closes_them() -> None:
     curve = _path("m 1 1 q 1 2 2 0 h 1 V 5")
     np.testing.assert_allclose(curve[:4], [[1, 1], [1 + 2 / 3, 1 + 4 / 3], [3 - 2 / 3, 1 + 4 / 3], [3, 1]])
     np.testing.assert_allclose(curve[-1], [4, 5])
+
+
+def test_lines_are_counted() -> None:
+    assert [label(text, "body").lines for text in ("H", "go", "ace")] == [1, 1, 1]
+    wrapped = [label("down, several words " * n, "body", width=2.6) for n in (1, 2, 3)]
+    assert [words.lines for words in wrapped] == [1, 2, 3]
+
+
+def test_the_baseline_turns_with_its_label() -> None:
+    words = label("stream", "floor").at(1, 2)
+    x, y = words.origin
+    assert (x + words.advance, y) == pytest.approx((words.box[2], words.box[1]), abs=5e-3)
+    words.rotate(np.pi / 2).move_to((0, 0))
+    left, bottom, right, _ = words.box
+    assert (words.origin[0], words.origin[1]) == pytest.approx((right, bottom), abs=2e-2)
+    assert words.lines == 1 and right - left < words.height
