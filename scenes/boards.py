@@ -43,8 +43,8 @@ def drawing(figure: Figure) -> dict[str, Any]:
     Returns:
         `view`: left, top, width and height of the stage. `palette`: a colour in the dark and one in the light theme
         for each of `var(--c0)`, `var(--c1)`, ... in `fragments`, which are SVG elements. `opening` and `frames`: for
-        each still its `key`, its `cut` (an x on the view, or None) and its `parts`, pairs of a part's key and the
-        index of its fragment, in drawing order.
+        each still its `key`, its `cut` (an x on the view, or None), its `parts`, pairs of a part's key and the
+        index of its fragment, in drawing order, and the numbers of those parts that lie right of the cut.
     """
     from scenes.board import Board
     from scenes.chrome import STAGE, is_chrome
@@ -56,7 +56,9 @@ def drawing(figure: Figure) -> dict[str, Any]:
         dark, light = (board(figure, index, make_theme(name)) for name in ("dark", "light"))
         picture = [Board({key: shape for key, shape in b.items() if not is_chrome(key)}) for b in (dark, light)]
         cut = None if dark.cut is None else round(dark.cut * SCALE)
-        return {"key": frame_of(figure, index).key, "cut": cut, "parts": atlas.parts(*picture)}
+        parts = atlas.parts(*picture)
+        right = [i for i, (key, _) in enumerate(parts) if dark.cut is not None and dark[key].centre[0] > dark.cut]
+        return {"key": frame_of(figure, index).key, "cut": cut, "right": right, "parts": parts}
 
     stills = {index: still(index) for index in indices(figure)}
     return {

@@ -10,12 +10,13 @@ import math
 from html import escape
 
 import numpy as np
+import typst
 
 from morph.story import Frame
 from scenes.board import Board
 from scenes.shape import Box, Shape, outlines
 from scenes.theme import FRAME_HEIGHT, FRAME_WIDTH, UNITS_PER_POINT, Theme
-from scenes.type import WEIGHTS, Label
+from scenes.type import WEIGHTS, Label, fonts
 
 SCALE = 1000
 SANS, MONO = "Inter, system-ui, sans-serif", "'DejaVu Sans Mono', ui-monospace, monospace"
@@ -35,6 +36,15 @@ def to_svg(board: Board, theme: Theme, frame: Frame) -> str:
         *filter(None, parts),
         "</svg>\n",
     ])  # fmt: skip
+
+
+def to_png(board: Board, theme: Theme, frame: Frame, width: int = 1280) -> bytes:
+    """A still as a picture, `width` pixels wide, drawn by Typst: no Manim, no Cairo."""
+    points = 720
+    page = f'#set page(width: {points}pt, height: {points * 9 / 16}pt, margin: 0pt)\n#image("board.svg", width: 100%)'
+    sources = {"main": page.encode(), "board.svg": to_svg(board, theme, frame).encode()}
+    made: bytes = typst.compile(sources, format="png", ppi=72 * width / points, font_paths=fonts())
+    return made
 
 
 class Atlas:

@@ -10,6 +10,7 @@ import pytest
 
 from morph.story import Figure, figure
 from morph.widgets import Stepper, assets
+from morph.widgets.pages import sent
 from tests.browser import chromium
 
 pytestmark = pytest.mark.browser
@@ -166,7 +167,7 @@ def test_names_for_readers_who_cannot_see(open_page: Open, story: Figure) -> Non
     assert live.text_content() == ""
     page.keyboard.press("ArrowRight")
     frame = story.frames[1]
-    assert page.locator("svg").get_attribute("aria-label") == frame.alt
+    assert page.get_by_role("img").get_attribute("aria-label") == frame.alt
     assert live.text_content() == f"2 of 14. {frame.title}. {frame.caption}"
     slider = page.get_by_role("slider", name="Frame")
     assert slider.get_attribute("aria-valuetext") == f"Frame 2 of 14: {frame.title}"
@@ -174,67 +175,43 @@ def test_names_for_readers_who_cannot_see(open_page: Open, story: Figure) -> Non
     page.clock.run_for(1500)
     assert counter(page) == "03 / 14"
     assert str(live.text_content()).startswith("2 of 14")  # autoplay does not talk
-    for row in frame.facts["ledger"]:
-        assert page.get_by_role("row", name=row["label"]).count() == 1
 
 
-def test_the_ledger_shows_and_marks_what_the_frame_says(open_page: Open, story: Figure) -> None:
-    page = open_page(index=6)
-    rows = story.frames[6].facts["ledger"]
-    assert page.locator(".lm-value").all_text_contents() == [row["value"] for row in rows]
-    marked = [row["label"] + " (changed)" for row in rows if row["changed"]]
-    assert page.locator("tr.lm-changed th").all_text_contents() == marked
-    assert marked
-
-
-def test_lit_organs_are_those_that_changed_and_the_rest_stay(open_page: Open, story: Figure) -> None:
+def test_parts_that_two_frames_share_stay_the_same_node(open_page: Open, story: Figure) -> None:
     page = open_page()
+    drawn = sent(story)["drawing"]["frames"]
     page.locator(".lm-figure").focus()
-    boxes = """() => Object.fromEntries([...document.querySelectorAll(".lm-organ:not(.lm-ghost)")].map(g => {
-        const b = g.querySelector(".lm-box"); return [g.dataset.key, ["x", "y", "width", "height"].map(n => b.getAttribute(n)).join()];
-    }))"""  # noqa: E501
-    before: dict[str, str] = {}
-    for frame in story.frames:
-        lit = page.locator(".lm-lit").evaluate_all("nodes => nodes.map(n => n.dataset.key)")
-        present = {organ["key"] for organ in frame.facts["organs"]}
-        changed = set(frame.facts["changed"])
-        assert set(lit) == changed & present, frame.key
-        ghosts = set(page.locator(".lm-ghost").evaluate_all("nodes => nodes.map(n => n.dataset.key)"))
-        assert ghosts <= changed
-        assert changed - present <= ghosts, frame.key
-        now = page.evaluate(boxes)
-        assert set(now) == present | {"embedding"}  # every organ of the story has a place
-        assert {key for key in before.keys() & now.keys() if before[key] != now[key]} <= changed
-        before = now
-        page.keyboard.press("ArrowRight")
+    page.evaluate("() => { for (const node of document.querySelectorAll('.lm-pane g')) node.seen = true; }")
+    page.keyboard.press("ArrowRight")
+    kept = set(page.locator(".lm-pane g").evaluate_all("nodes => nodes.filter(n => n.seen).map(n => n.dataset.key)"))
+    new = set(page.locator(".lm-pane g.lm-new").evaluate_all("nodes => nodes.map(n => n.dataset.key)"))
+    first, second = (dict(map(tuple, frame["parts"])) for frame in drawn[:2])
+    assert kept == {key for key in second if first.get(key) == second[key]}
+    assert new == second.keys() - kept and new
+    order = page.locator(".lm-pane g").evaluate_all("nodes => nodes.map(n => n.dataset.key)")
+    assert order == [key for key, _ in drawn[1]["parts"]]
 
 
-OVERLAPS = """() => {
+def test_a_narrow_figure_is_cut_in_two(open_page: Open, story: Figure) -> None:
+    page = open_page(width=375)
+    frame = sent(story)["drawing"]["frames"][0]
+    sides = page.locator(".lm-pane").evaluate_all("panes => panes.map(p => [...p.children].map(n => n.dataset.key))")
+    right = [frame["parts"][i][0] for i in frame["right"]]
+    assert sides == [[key for key, _ in frame["parts"] if key not in right], right] and all(sides)
+    page.set_viewport_size({"width": 940, "height": 900})
+    page.wait_for_function("() => document.querySelectorAll('.lm-pane')[1].childElementCount === 0")
+    assert page.locator(".lm-pane").nth(0).locator("g").count() == len(frame["parts"])
+
+
+FAULTS = """() => {
   const faults = [];
-  const inside = (a, b) => a.left >= b.left - 0.5 && a.right <= b.right + 0.5 && a.top >= b.top - 0.5 && a.bottom <= b.bottom + 0.5;
-  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
   const box = (node) => node.getBoundingClientRect();
-  const svg = document.querySelector("svg");
-  const texts = [...svg.querySelectorAll("text")];
-  texts.forEach((text, i) => {
-    if (!inside(box(text), box(svg))) faults.push(`outside: ${text.textContent}`);
-    const home = text.parentNode.querySelector(":scope > .lm-box");
-    if (home && !inside(box(text), box(home))) faults.push(`over its edge: ${text.textContent}`);
-    for (const other of texts.slice(i + 1)) {
-      if (meet(box(text), box(other))) faults.push(`overlap: ${text.textContent} / ${other.textContent}`);
-    }
-  });
-  const organs = [...svg.querySelectorAll(".lm-box")];
-  organs.forEach((organ, i) => {
-    for (const other of organs.slice(i + 1)) {
-      if (meet(box(organ), box(other))) faults.push(`boxes: ${organ.parentNode.dataset.key} / ${other.parentNode.dataset.key}`);
-    }
-    for (const text of texts) {
-      if (text.parentNode !== organ.parentNode && meet(box(organ), box(text))) faults.push(`covered: ${text.textContent}`);
-    }
-  });
+  for (const text of document.querySelectorAll(".lm-pane text")) {
+    const [a, b] = [box(text), box(text.closest("svg"))];
+    if (a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1 || a.bottom > b.bottom + 1) faults.push(`outside: ${text.textContent}`);
+  }
   if (document.documentElement.scrollWidth > innerWidth) faults.push("wider than the window");
-  for (const node of document.querySelectorAll(".lm-figure :is(p, h3, td, th, code, span)")) {
+  for (const node of document.querySelectorAll(".lm-figure :is(p, h3, span)")) {
     if (node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== "inline" && !node.matches(".lm-hidden")) {
       faults.push(`cut off: ${node.textContent}`);
     }
@@ -244,18 +221,18 @@ OVERLAPS = """() => {
 
 
 @pytest.mark.parametrize("width", [940, 375])
-def test_nothing_overlaps_or_overflows_in_any_frame(open_page: Open, width: int) -> None:
+def test_nothing_overflows_in_any_frame(open_page: Open, width: int) -> None:
     page = open_page(width=width)
     page.locator(".lm-figure").focus()
     for number in range(1, 15):
-        assert page.evaluate(OVERLAPS) == [], f"frame {number}"
+        assert page.evaluate(FAULTS) == [], f"frame {number}"
         page.keyboard.press("ArrowRight")
 
 
-def test_the_overlap_check_can_fail(open_page: Open) -> None:
+def test_the_check_can_fail(open_page: Open) -> None:
     page = open_page()
-    page.locator('[data-key="attention"]').evaluate("node => node.setAttribute('transform', 'translate(0 60)')")
-    assert any(fault.startswith("boxes: ") for fault in page.evaluate(OVERLAPS))
+    page.locator(".lm-pane text").first.evaluate("node => node.setAttribute('transform', 'translate(-9000 0)')")
+    assert any(fault.startswith("outside: ") for fault in page.evaluate(FAULTS))
 
 
 CONTRAST = """() => {
@@ -268,18 +245,26 @@ CONTRAST = """() => {
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
   const behind = (node) => {
-    const home = node.closest(".lm-organ")?.querySelector(".lm-box");
-    if (home) return rgb(getComputedStyle(home).fill);
     for (let at = node; at; at = at.parentElement) {
       const colour = rgb(getComputedStyle(at).backgroundColor);
       if (colour[3] === 255) return colour;
     }
   };
-  return [...document.querySelectorAll(".lm-figure :is(text, p, h3, h4, td span, th, caption, code, button, .lm-head span)")]
+  return [...document.querySelectorAll(".lm-figure :is(p, h3, button, span)")]
     .filter(node => node.textContent.trim() && !node.matches(".lm-hidden"))
-    .map(node => [node.textContent, ratio(rgb(node instanceof SVGElement ? getComputedStyle(node).fill : getComputedStyle(node).color), behind(node))])
+    .map(node => [node.textContent, ratio(rgb(getComputedStyle(node).color), behind(node))])
     .filter(([, value]) => value < 4.5);
 }"""  # noqa: E501
+
+
+def test_the_picture_is_painted_in_the_host_theme(open_page: Open, story: Figure) -> None:
+    page = open_page(color_scheme="dark")
+    palette = sent(story)["drawing"]["palette"]
+    shown = "() => getComputedStyle(document.querySelector('.lm-picture')).getPropertyValue('--c3')"
+    assert page.evaluate(shown) == palette[3][0]
+    page.emulate_media(color_scheme="light")
+    page.wait_for_selector('.lm-figure[data-theme="light"]')
+    assert page.evaluate(shown) == palette[3][1]
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -328,5 +313,7 @@ def test_one_model_shown_twice_keeps_one_clock_and_rests_when_not_shown(open_pag
 
 
 def test_the_module_has_one_default_export_and_no_imports() -> None:
-    assert assets.module().count("export default") == 1
-    assert "import " not in "".join(line for line in assets.module().splitlines() if line.startswith("import"))
+    for name in assets.MODULE_PARTS:
+        module = assets.module(name)
+        assert module.count("export default") == 1
+        assert not [line for line in module.splitlines() if line.startswith("import")]

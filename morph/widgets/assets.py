@@ -15,9 +15,11 @@ from typing import Any
 
 from morph.story.palette import THEMES
 
-MODULE_PARTS = ("player.js", "draw_morph.js", "stepper.js")
-DRAWN = ("morph",)
-"""Names of the figures that the browser can draw: the keys of `DRAWINGS` in `stepper.js`."""
+SHARED_PARTS = ("host.js",)
+MODULE_PARTS = {
+    "stepper": ("player.js", "drawing.js", "stepper.js"),
+}
+"""Widget -> its own files after the shared ones; the last exports the widget's factory."""
 
 
 @cache
@@ -27,9 +29,9 @@ def part(name: str) -> str:
 
 
 @cache
-def module() -> str:
-    """The widget as one ES module, its factory exported as default."""
-    return "\n".join(part(name) for name in MODULE_PARTS)
+def module(widget: str) -> str:
+    """A widget as one ES module, its factory exported as default."""
+    return "\n".join(part(name) for name in (*SHARED_PARTS, *MODULE_PARTS[widget]))
 
 
 @cache
@@ -49,10 +51,11 @@ body { margin: 0 auto; padding: 8px; max-width: 916px; font: 16px/1.5 system-ui,
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
-def page(title: str, state: Mapping[str, Any], transcript: Sequence[str]) -> str:
-    """A self-contained page with one figure.
+def page(widget: str, title: str, state: Mapping[str, Any], transcript: Sequence[str]) -> str:
+    """A self-contained page with one widget.
 
     Args:
+        widget: a name in `MODULE_PARTS`.
         title: of the document.
         state: the widget's synchronized values, as JSON.
         transcript: one line a frame, for a reader whose browser runs no script.
@@ -73,7 +76,7 @@ def page(title: str, state: Mapping[str, Any], transcript: Sequence[str]) -> str
 <noscript><h1>{html.escape(title)}</h1><ol>{lines}</ol></noscript>
 <script type="application/json" id="state">{data}</script>
 <script type="module">
-{module()}
+{module(widget)}
 {part("page.js")}</script>
 </body>
 </html>

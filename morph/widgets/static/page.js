@@ -1,6 +1,11 @@
-// Runs a figure on a plain page: the part of a widget model that the figure uses, held in memory.
+// Runs a widget on a plain page: the part of a notebook's model that it uses, held in memory.
 
 function pageModel(state) {
+  for (const [key, value] of Object.entries(state)) {
+    if (typeof value?.base64 === "string") {
+      state[key] = new DataView(Uint8Array.from(atob(value.base64), (letter) => letter.charCodeAt(0)).buffer);
+    }
+  }
   const listeners = new Map();
   return {
     get: (key) => state[key],

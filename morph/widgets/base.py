@@ -1,0 +1,80 @@
+"""What every widget can do: show itself in a notebook, as a page of its own, as a picture, and as text."""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anywidget
+
+from morph.errors import MorphError
+from morph.widgets import assets
+
+STATIC = "MORPH_STATIC"
+"""Environment variable: "1" makes a widget show itself as a page of its own, for readers without a kernel."""
+STATIC_HEIGHT = 620
+"""Pixels of such a page before it has measured itself."""
+
+
+class Widget(anywidget.AnyWidget):
+    """A figure or an explorer. A subclass names its script, its heading, its state and its words."""
+
+    script: ClassVar[str]
+    """Name in `assets.MODULE_PARTS`."""
+    shared: ClassVar[tuple[str, ...]]
+    """Traits that a page of its own starts from."""
+
+    _css = assets.style()
+
+    @property
+    @abstractmethod
+    def heading(self) -> str:
+        """One line that names it."""
+
+    @abstractmethod
+    def transcript(self) -> Sequence[str]:
+        """What it shows, in lines of words."""
+
+    @abstractmethod
+    def to_png(self, path: Path | str | None = None) -> bytes:
+        """A picture of what it shows now, in the light theme; written to `path` if one is given."""
+
+    def to_html(self, path: Path | str | None = None) -> str:
+        """A self-contained page that opens as the widget stands now; written to `path` if one is given."""
+        state = {name: self._plain(getattr(self, name)) for name in self.shared}
+        text = assets.page(self.script, self.heading, state, self.transcript())
+        if path is not None:
+            write(Path(path), text.encode())
+        return text
+
+    def __repr__(self) -> str:
+        return "\n".join([self.heading, *self.transcript()])
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        if os.environ.get(STATIC) != "1":
+            live, metadata = super()._repr_mimebundle_(**kwargs)  # the widget, with `repr` as its plain text
+            return {**live, "image/png": base64.b64encode(self.to_png()).decode()}, metadata
+        page = html.escape(self.to_html(), quote=True)
+        frame = (
+            f'<iframe title="{html.escape(self.heading, quote=True)}" srcdoc="{page}" '
+            f'style="width:100%;height:{STATIC_HEIGHT}px;border:0"></iframe>'
+        )
+        return {"text/plain": repr(self), "text/html": frame}
+
+    @staticmethod
+    def _plain(value: Any) -> Any:
+        """A trait as JSON: bytes as base64 text, which a page's model turns back."""
+        return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file. Raises `MorphError` when its place cannot be written."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise MorphError(f"cannot write {path} ({error.strerror}); give a path in a writable folder") from None
