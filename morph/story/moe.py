@@ -1,0 +1,349 @@
+"""Figure 8, mixture of experts: twelve frames from a dense network to experts on several devices.
+
+Frames 1 to 5, 8 and 12 read one routed layer, the middle one, while a model reads the figures' passage. By default
+they show the recorded model `experts-auxiliary`, whose router chooses by probability alone; frame 12 shows `experts`,
+whose load is even. Frames 6 and 7 are counts (`moe_counts`), frames 9 to 11 recorded training runs (`moe_balance`).
+
+Facts of every frame that shows experts: `layer`, `n_experts`, `top_k`, `n_shared`, `tokens` as they are written;
+`token` is the number of the one that frames 2, 3 and 5 follow, the last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch.nn import Parameter
+
+from morph.config import MoE
+from morph.nn.moe import MixtureOfExperts
+from morph.story.frame import Array, Claim, Figure, Frame, absent
+from morph.story.moe_balance import KEYS, RECORDINGS, TITLES, balance_frames, kind_of
+from morph.story.moe_counts import active_frame, combinations_frame, dense_counterpart, tiny
+from morph.story.moe_devices import KEY as DEVICES_KEY
+from morph.story.moe_devices import TITLE as DEVICES_TITLE
+from morph.story.moe_devices import devices_frame
+from morph.story.moe_layer import (
+    TOKENS,
+    Routing,
+    facts_of,
+    feed_forward,
+    named,
+    percent,
+    reads,
+    route,
+    router_of,
+    slices,
+)
+from morph.story.subject import Subject, siblings
+from morph.story.subject import subject as find
+
+NAME, NUMBER, TITLE = "moe", 8, "Mixture of experts"
+SLICES = 8
+"""Into how many slices a reader's dense network is cut for frame 1; others into as many as experts would run."""
+NO_ROUTER = "This model has no router: every token uses the whole of its feed-forward network."
+NO_SHARED = "This model has no shared expert: all of a token's experts are chosen."
+ABSENT = (
+    ("experts", "Experts and a router"),
+    ("router", "The router scores one token"),
+    ("dispatch", "Each token picks its own"),
+    ("combination", "The weighted sum"),
+    ("shared", "One expert for every token"),
+    *((KEYS[kind], TITLES[kind]) for kind in KEYS),
+    (DEVICES_KEY, DEVICES_TITLE),
+)
+"""Keys and titles of the frames that a model without a router lacks, in order."""
+TITLE_OF = dict(ABSENT)
+
+
+def figure(*, model: Any = None, seed: int = 0) -> Figure:
+    """Figure 8 of the recorded models of `seed`, or of one model (anything that `subject` takes).
+
+    Raises:
+        MorphError: when `model` names nothing, or no model was recorded with `seed`.
+    """
+    if model is None:
+        runs = {kind: find(name, seed=seed) for kind, name in RECORDINGS.items()}
+        shown, spread = runs["loss"], runs["bias"]
+    else:
+        shown = spread = find(model, seed=seed)
+        moe = shown.config.feed_forward
+        runs = {kind_of(moe): shown} if isinstance(moe, MoE) else {}
+    counts = (active_frame(None if model is None else shown.config), combinations_frame(shown))
+    if not isinstance(shown.config.feed_forward, MoE):
+        gone = [absent(key, title, NO_ROUTER) for key, title in ABSENT]
+        frames = (_dense(shown, SLICES), *gone[:4], *counts, *gone[4:])
+    else:
+        here, moe = route(shown, TOKENS), shown.config.feed_forward
+        (dense,) = siblings(shown, [dense_counterpart(shown.config)])
+        frames = (
+            _dense(dense, moe.top_k + moe.n_shared, here),
+            _experts(shown, dense, here),
+            _router(shown, here),
+            _dispatch(shown, here),
+            _combination(shown, here),
+            *counts,
+            _shared(shown, here),
+            *balance_frames(runs),
+            devices_frame(spread),
+        )
+    provenance = {**shown.provenance, "beside": [run.provenance for run in runs.values() if run is not shown]}
+    return Figure(name=NAME, number=NUMBER, title=TITLE, frames=frames, provenance=provenance)
+
+
+# ---- words and weights ----
+
+
+def _listed(numbers: np.ndarray) -> str:
+    return ", ".join(map(str, sorted(numbers.tolist())))
+
+
+def _weights(subject: Subject, layer: int) -> int:
+    return sum(p.numel() for p in feed_forward(subject.model.blocks[layer]).parameters())
+
+
+def _matrices(subject: Subject, layer: int) -> list[tuple[str, Parameter]]:
+    """The matrices of a dense network by their names, biases left out."""
+    network = feed_forward(subject.model.blocks[layer])
+    return [(name.removesuffix(".weight"), p) for name, p in network.named_parameters() if p.ndim == 2]
+
+
+# ---- frames 1 and 2: one network, many networks ----
+
+
+def _dense(subject: Subject, count: int, here: Routing | None = None) -> Frame:
+    """With `here` the subject is the dense counterpart of the routed model that `here` is of."""
+    layer = here.layer if here else subject.config.n_layers // 2
+    tokens, sizes = slices(subject, layer, TOKENS, count)
+    weights = _weights(subject, layer)
+    name = "The model of the next frames with one dense network in each layer, untrained" if here else named(subject)
+    return Frame(
+        key="dense",
+        title="Dense: every weight, every token",
+        caption=(
+            f"One network of {weights:,} weights. Cut into {count} slices, each adds something to every token: "
+            f"the least is {sizes.min() / sizes.mean():.0%} of the mean."
+        ).replace("%", "\u00a0%"),
+        alt=(
+            f"A map of {len(tokens)} tokens by {count} slices of one feed-forward network: how much each slice adds to "
+            f"each token, a length from {sizes.min():.2g} to {sizes.max():.2g}. No cell is empty."
+        ),
+        claim=Claim(
+            text="Every slice of the network adds something to every token: all weights are used.",
+            holds=lambda f: bool((f.arrays["sizes"].values > 0).all() and f.arrays["weights"].values > 0),
+        ),
+        arrays={
+            "sizes": Array(
+                values=sizes.round(4).astype(float),
+                axes=("token", "slice"),
+                source=f"blocks.{layer}.feed_forward: length of W_down[:, slice] @ hidden[slice]",
+            ),
+            "weights": Array(values=np.array(weights), axes=(), source=f"numel of blocks.{layer}.feed_forward"),
+        },
+        facts={
+            "aside": f"layer {layer}", "layer": layer, "tokens": list(tokens), "n_slices": count,
+            "n_experts": here.probabilities.shape[1] if here else 4 * count, "n_shared": 0,
+            "matrices": {name: list(p.shape) for name, p in _matrices(subject, layer)},
+        },
+        source=f"{name}, reading a passage of Python.",
+    )  # fmt: skip
+
+
+def _experts(subject: Subject, dense: Subject, here: Routing) -> Frame:
+    facts, layer = facts_of(subject, here), feed_forward(subject.model.blocks[here.layer])
+    assert isinstance(layer, MixtureOfExperts)
+    n, k, always = facts["n_experts"], facts["top_k"], facts["n_shared"]
+    one = sum(p[0].numel() for p in layer.experts.parameters())
+    router, shared = (sum(p.numel() for p in part.parameters()) for part in (layer.router, layer.shared))
+    beside = " and the shared one always runs" if always == 1 else f" and {always} always run" if always else ""
+    return Frame(
+        key="experts",
+        title=TITLE_OF["experts"],
+        caption=(
+            f"{n} small networks stand for one. A router of {router:,} weights picks {k} for each token{beside}: "
+            f"{one * k + shared:,} of {one * n + shared:,} weights work."
+        ),
+        alt=(
+            f"A token goes to a router, which has a line to each of {n} experts in a row. The lines and tiles of the "
+            f"{k} chosen are full: {_listed(here.chosen[-1])}."
+            + (f" Beside them {always} shared, always full." if always else "")
+        ),
+        claim=Claim(
+            text="The experts that a token uses weigh as much as the dense network; the router comes on top.",
+            holds=lambda f: bool(
+                f.arrays["dense"].values == f.arrays["expert"].values * f.facts["top_k"] + f.arrays["shared"].values
+                and len(set(f.arrays["chosen"].values.tolist())) == f.facts["top_k"]
+            ),
+        ),
+        arrays={
+            "expert": Array(values=np.array(one), axes=(), source="numel of one expert"),
+            "router": Array(values=np.array(router), axes=(), source="numel of the router"),
+            "shared": Array(values=np.array(shared), axes=(), source="numel of the shared experts"),
+            "dense": Array(values=np.array(_weights(dense, here.layer)), axes=(), source="numel of frame 1's network"),
+            "chosen": Array(values=here.chosen[-1], axes=("rank",), source=f"{router_of(here)}.chosen, last token"),
+        },
+        facts=facts,
+        source=reads(subject),
+    )
+
+
+# ---- frames 3 to 5: one token chooses, many choose, the sum ----
+
+
+def _router(subject: Subject, here: Routing) -> Frame:
+    facts, p, bias, chosen = facts_of(subject, here), here.probabilities[-1], here.bias, here.chosen[-1]
+    how = "most probable" if not bias.any() else "highest, a selection bias added,"
+    return Frame(
+        key="router",
+        title=TITLE_OF["router"],
+        caption=(
+            f"The router gives each of {facts['n_experts']} experts a probability. The {facts['top_k']} {how} hold "
+            f"{percent(p[chosen].sum())} of it; an even router would give them "
+            f"{percent(facts['top_k'] / facts['n_experts'])}."
+        ),
+        alt=(
+            f"A bar for each of {facts['n_experts']} experts: its probability for the token {here.tokens[-1]!r}, the "
+            f"last of {''.join(here.tokens)!r}. Full are the chosen: "
+            + ", ".join(f"{e} with {p[e]:.3f}" for e in sorted(chosen.tolist()))
+            + "."
+        ),
+        claim=Claim(
+            text="Probabilities add to 1, and no expert left out has more (bias included) than a chosen one.",
+            holds=_best_are_chosen,
+        ),
+        arrays={
+            "probabilities": Array(
+                values=p.round(6).astype(float), axes=("expert",), source=f"{router_of(here)}.probabilities"
+            ),
+            "bias": Array(values=bias.round(6).astype(float), axes=("expert",), source="router.selection_bias"),
+            "chosen": Array(values=chosen, axes=("rank",), source=f"{router_of(here)}.chosen"),
+        },
+        facts=facts,
+        source=reads(subject),
+    )
+
+
+def _best_are_chosen(frame: Frame) -> bool:
+    p, chosen = frame.arrays["probabilities"].values, frame.arrays["chosen"].values
+    score = p + frame.arrays["bias"].values
+    left_out = np.delete(score, chosen)
+    return bool(abs(p.sum() - 1) < 1e-3 and (not left_out.size or score[chosen].min() >= left_out.max() - 2e-6))
+
+
+def _dispatch(subject: Subject, here: Routing) -> Frame:
+    facts, table = facts_of(subject, here), here.table
+    load = table.sum(axis=0)
+    idle, patterns = int((load == 0).sum()), len({tuple(row) for row in table.tolist()})
+    none = "none is idle" if idle == 0 else f"{idle} {'gets' if idle == 1 else 'get'} none"
+    return Frame(
+        key="dispatch",
+        title=TITLE_OF["dispatch"],
+        caption=(
+            f"{len(table)} tokens choose {facts['top_k']} experts each, in {patterns} different ways. "
+            f"The fullest expert gets {load.max()} tokens, {none}; {table.sum() / len(load):.1f} would be even."
+        ),
+        alt=(
+            f"A grid of {len(table)} tokens by {len(load)} experts, {table.sum()} cells full. "
+            f"Tokens per expert: {', '.join(map(str, load.tolist()))}."
+        ),
+        claim=Claim(
+            text="Every token has exactly k experts, and the counts under the grid are its columns' sums.",
+            holds=lambda f: bool(
+                (f.arrays["table"].values.sum(axis=1) == f.facts["top_k"]).all()
+                and (f.arrays["table"].values.sum(axis=0) == f.arrays["load"].values).all()
+            ),
+        ),
+        arrays={
+            "table": Array(values=table.astype(int), axes=("token", "expert"), source=f"{router_of(here)}.chosen"),
+            "load": Array(values=load, axes=("expert",), source="column sums of the table"),
+        },
+        facts=facts,
+        source=reads(subject),
+    )
+
+
+def _combination(subject: Subject, here: Routing) -> Frame:
+    facts, order = facts_of(subject, here), np.argsort(here.chosen[-1])
+    chosen, weights, parts = (a[-1][order] for a in (here.chosen, here.weights, here.parts))
+    total = parts.sum(axis=0) + here.shared[-1]
+    error = float(np.abs(total - here.output[-1]).max())
+    beside = ", add the shared one's" if facts["n_shared"] else ""
+    return Frame(
+        key="combination",
+        title=TITLE_OF["combination"],
+        caption=(
+            f"Scale the {facts['top_k']} outputs by their weights, which add up to {weights.sum():.3g}{beside}, "
+            f"and sum. The layer's own output differs by {tiny(error)} at most."
+        ),
+        alt=(
+            "Lines rise from the chosen experts to their weights: "
+            + ", ".join(f"expert {e} times {w:.2f}" for e, w in zip(chosen, weights))
+            + f". They meet in a sum of {len(total)} channels, drawn above the layer's own output; both look alike."
+        ),
+        claim=Claim(
+            text="The weighted outputs and the shared one add up to what the layer gave.",
+            holds=lambda f: bool(
+                np.abs(f.arrays["sum"].values - f.arrays["output"].values).max()
+                < 1e-5 * max(1.0, np.abs(f.arrays["output"].values).max())
+                and f.arrays["error"].values < 1e-5 * max(1.0, np.abs(f.arrays["output"].values).max())
+                and len(f.arrays["weights"].values) == f.facts["top_k"]
+            ),
+        ),
+        arrays={
+            "chosen": Array(values=chosen, axes=("expert",), source=f"{router_of(here)}.chosen, in order"),
+            "weights": Array(
+                values=weights.round(6).astype(float), axes=("expert",), source=f"{router_of(here)}.weights"
+            ),
+            "sizes": Array(
+                values=np.linalg.norm(parts, axis=1).round(4).astype(float), axes=("expert",),
+                source="length of weight x expert(x), the expert run again on what the layer read",
+            ),
+            "sum": Array(values=total, axes=("channel",), source="sum of weight x expert(x), and shared(x)"),
+            "output": Array(values=here.output[-1], axes=("channel",), source=f"blocks.{here.layer}.feed_forward"),
+            "error": Array(values=np.array(error), axes=(), source="largest difference of sum and output, in fp32"),
+        },
+        facts={**facts, "error": tiny(error)},
+        source=reads(subject),
+    )  # fmt: skip
+
+
+# ---- frame 8: the shared expert ----
+
+
+def _shared(subject: Subject, here: Routing) -> Frame:
+    facts = facts_of(subject, here)
+    if not facts["n_shared"]:
+        return absent("shared", TITLE_OF["shared"], NO_SHARED)
+    shared, parts = np.linalg.norm(here.shared, axis=-1), np.linalg.norm(here.parts, axis=-1)
+    ratio = shared / parts.mean(axis=1)
+    who = "The shared expert serves" if facts["n_shared"] == 1 else f"{facts['n_shared']} shared experts serve"
+    return Frame(
+        key="shared",
+        title=TITLE_OF["shared"],
+        caption=(
+            f"{who} every token, unasked. On average over the {len(ratio)} tokens it adds {ratio.mean():.1f} times as "
+            f"much as a chosen expert does; for one token {ratio.max():.1f} times."
+        ),
+        alt=(
+            f"The grid of tokens and experts of frame 4, and at its right a full column for the shared expert. Beside "
+            f"each row a bar: what it adds over what a chosen expert adds, {ratio.min():.1f} to {ratio.max():.1f}."
+        ),
+        claim=Claim(
+            text="The shared expert adds something to every token; no chosen expert serves them all.",
+            holds=lambda f: bool(
+                (f.arrays["ratio"].values > 0).all()
+                and f.arrays["table"].values.sum(axis=0).max() < len(f.arrays["ratio"].values)
+            ),
+        ),
+        arrays={
+            "table": Array(
+                values=here.table.astype(int), axes=("token", "expert"), source=f"{router_of(here)}.chosen"
+            ),
+            "ratio": Array(
+                values=ratio.round(4).astype(float), axes=("token",),
+                source="length of shared(x) over the mean length of weight x expert(x)",
+            ),
+        },
+        facts=facts,
+        source=reads(subject),
+    )  # fmt: skip
