@@ -1,0 +1,276 @@
+"""Figure 3, frames 1 to 4: what attention knows of order by itself, and position added to the input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from morph.config import LearnedPosition, ModelConfig, Rope, Rotary, Sinusoid
+from morph.errors import MorphError
+from morph.model import Decoder
+from morph.nn.position import sinusoid_table
+from morph.story.frame import Array, Claim, Frame
+from morph.story.rope_layer import EXACT, Layer, power
+from morph.story.subject import Subject, siblings
+from morph.story.text import shown
+
+WORDS = 8
+"""Tokens that frame 1 shuffles."""
+PLACES = 64
+"""Rows of the sinusoid that frame 2 shows."""
+GRID = 16
+"""Places that frame 4 moves its two tokens over."""
+
+
+# ---- 1: order without position ----
+
+
+def shuffle(subject: Subject, layer: Layer) -> Frame:
+    """What a shuffle of the tokens does to the outputs of one layer that is told nothing of places."""
+    start = _distinct(layer.ids, WORDS)
+    rows = slice(start, start + WORDS)
+    order = _shuffled(WORDS, subject.seed)
+    x = layer.x[rows]
+    before, after = layer.attend(x, None), layer.attend(x[torch.tensor(order)], None)
+    open_before, open_after = unmasked(before), unmasked(after)
+    change = {
+        "open": relative(open_after[1], open_before[1][:, order]),
+        "causal": relative(after["heads"], before["heads"][:, order]),
+    }
+    followed = int(change["causal"].argmax())
+    token = int(order[followed])  # its place before the shuffle
+    weights = {
+        "open_before": open_before[0][0, token], "open_after": open_after[0][0, followed],
+        "causal_before": before["weights"][0, token], "causal_after": after["weights"][0, followed],
+    }  # fmt: skip
+    words = [shown(token) for token in layer.ids[rows]]
+    where = f"blocks.{layer.index}.attention"
+    least, most = float(change["open"].max()), float(change["causal"].max())
+    return Frame(
+        key="shuffle",
+        title="Shuffle the tokens",
+        caption=(
+            "Without a mask, the outputs are shuffled along and nothing else. With the causal mask they change, "
+            f"by up to {most:.0%}: the mask alone tells order."
+        ),
+        alt=(
+            f"Eight tokens, {' '.join(words)}, and the same tokens shuffled, lines joining each to itself. Below, how "
+            f"much each token's attention output changed. Left, without a mask: nothing, at most {power(least)}. "
+            f"Right, with the causal mask: up to {most:.2f} of its length. The attention weights of token {words[token]} "
+            "are shown as a strip above and below: without a mask they move along with the tokens, with it they differ."
+        ),
+        claim=Claim(
+            text="Unmasked outputs are shuffled along exactly, causal ones change.",
+            holds=lambda f: bool(
+                f.arrays["open_change"].values.max() < EXACT < 0.01 < f.arrays["causal_change"].values.max()
+            ),
+        ),
+        arrays={
+            "order": Array(values=np.array(order), axes=("place",), source="a permutation drawn from the seed"),
+            **{
+                name: Array(values=values, axes=("place",), source=f"{where}.weights, head 0, rotation off")
+                for name, values in weights.items()
+            },
+            "open_change": Array(
+                values=change["open"], axes=("place",), source=f"{where}.heads without mask and rotation, recomputed"
+            ),
+            "causal_change": Array(values=change["causal"], axes=("place",), source=f"{where}.heads, rotation off"),
+        },
+        facts={"words": words, "token": token, "layer": layer.index, "least": power(least)},
+        source=(
+            f"Layer {layer.index} of {subject.name}, its rotation off; strips: weights of the bold token, head 0."
+        ),
+    )  # fmt: skip
+
+
+def unmasked(seen: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Attention of the traced queries, keys and values with no mask: weights (H, S, S), outputs (H, S, Dh)."""
+    q, k, v = seen["queries"], seen["keys"], seen["values"]
+    k, v = (x.repeat(len(q) // len(x), axis=0) for x in (k, v))
+    scores = q @ k.swapaxes(1, 2) * q.shape[-1] ** -0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return weights, weights @ v
+
+
+def relative(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Length of each token's change over that of its output, all heads together: (H, S, Dh) twice -> (S,)."""
+    change, size = (np.sqrt(np.square(x).sum((0, 2))) for x in (new - old, old))
+    return np.asarray(change / size)
+
+
+def _distinct(ids: list[int], length: int) -> int:
+    """Where the first `length` tokens start that are all different and can be printed; 0 when there are none."""
+    for start in range(len(ids) - length + 1):
+        few = ids[start : start + length]
+        if len(set(few)) == length and all(len(shown(token)) == 1 and token != 10 for token in few):
+            return start
+    return 0
+
+
+def _shuffled(length: int, seed: int) -> list[int]:
+    """A permutation that leaves no token in its place."""
+    random = np.random.default_rng(seed)
+    while True:
+        order = random.permutation(length)
+        if (order != np.arange(length)).all():
+            return [int(i) for i in order]
+
+
+# ---- 2: the sinusoid ----
+
+
+def sinusoid(config: ModelConfig) -> Frame:
+    """The rows that the 2017 model adds to its embeddings, and their dot products."""
+    spec = config.position if isinstance(config.position, Sinusoid) else Sinusoid()
+    table = sinusoid_table(PLACES, config.d_model, spec.base).numpy()
+    meeting = table @ table.T / (config.d_model / 2)
+    near, far = meeting[-1, -2], meeting[-1, 0]
+    return Frame(
+        key="sinusoid",
+        title="2017: a wave, added once",
+        caption=(
+            f"Row m is added to the embedding at place m. Rows meet by distance alone: next door {near:.2f} of a row "
+            f"with itself, {PLACES - 1} apart {far:.2f}."
+        ),
+        alt=(
+            f"A heat map of {PLACES} places by {config.d_model // 2} waves, the sines of a fixed table: fast waves at "
+            "the left, ever slower ones to the right, limits minus one and one. Beside it a curve, the dot product of "
+            f"two rows against their distance, falling from 1 to {far:.2f}."
+        ),
+        claim=Claim(
+            text="The dot product of two rows depends on their distance alone.",
+            holds=lambda f: bool(spread_along_diagonals(f.arrays["meeting"].values).max() < EXACT),
+        ),
+        arrays={
+            "table": Array(
+                values=table[:, 0::2].round(4), axes=("place", "wave"),
+                source=f"sin(m b^(-2i/d)), b = {spec.base:g}, d = {config.d_model}; the cosines are left out",
+            ),
+            "meeting": Array(
+                values=meeting, axes=("place", "place"), source="dot products of the table's rows, over d/2",
+            ),
+        },
+        facts={"base": spec.base, "width": config.d_model},
+        source=f"The table of a model {config.d_model} wide; its cosines, a quarter turn ahead, are not shown.",
+    )  # fmt: skip
+
+
+def spread_along_diagonals(square: np.ndarray) -> np.ndarray:
+    """Greatest less least value of each diagonal of an (n, n) matrix, (2n - 1,)."""
+    n = len(square)
+    return np.array([np.ptp(np.diagonal(square, offset)) for offset in range(1 - n, n)])
+
+
+# ---- 3: the learned table ----
+
+
+def table(subject: Subject) -> Frame:
+    """The end of a table of trained rows, and what the model says one token later."""
+    position = subject.config.position
+    if isinstance(position, LearnedPosition):
+        owner, mine = subject, True
+    else:
+        config = replace(subject.config, position=LearnedPosition(length=subject.config.context_length))
+        owner, mine = siblings(subject, [config])[0], False
+    rows = owner.model.positions.weight.detach().double().numpy()
+    length = len(rows)
+    refusal = _refusal(owner.model, owner.ids(length + 1))
+    shown_rows, shown_features = rows[-6:, :24], 24
+    return Frame(
+        key="learned",
+        title="2018: learn every row",
+        caption=(
+            f"{length} trained rows, {rows.size:,} parameters. Token {length + 1} needs row {length}, "
+            "and there is none."
+        ),
+        alt=(
+            f"A heat map of the last six rows of a learned table, places {length - 6} to {length - 1}, "
+            f"{shown_features} features of {rows.shape[1]}. Under it a dashed empty row, place {length}, "
+            f"and what the model answers: {refusal}"
+        ),
+        claim=Claim(
+            text="The rows end where the model refuses the next token.",
+            holds=lambda f: bool(
+                f.facts["refusal"] != "" and f.arrays["places"].values[-1] + 1 == f.facts["length"]
+            ),
+        ),
+        arrays={
+            "rows": Array(values=shown_rows.round(4), axes=("place", "feature"), source="positions.weight"),
+            "places": Array(values=np.arange(length - 6, length), axes=("place",), source="positions.weight"),
+        },
+        facts={"length": length, "refusal": refusal, "parameters": int(rows.size)},
+        source=f"{owner.name if mine else f'Fork learned-position, as initialized, seed {subject.seed}'}.",
+    )  # fmt: skip
+
+
+def _refusal(model: Decoder, ids: torch.Tensor) -> str:
+    """What the model says to these tokens; "" when it reads them."""
+    try:
+        with torch.no_grad():
+            model(ids)
+    except MorphError as error:
+        return str(error)
+    return ""
+
+
+# ---- 4: the requirement ----
+
+
+def requirement(subject: Subject, layer: Layer) -> Frame:
+    """One query and one key at all pairs of places: position added to what the layer reads, and rotation."""
+    first, second = _two(layer.ids)
+    a, b = (layer.x[i].expand(GRID, -1) for i in (first, second))
+    wave = sinusoid_table(GRID, layer.x.shape[1], Sinusoid().base)
+
+    def meet(rope: Rotary | None, added: torch.Tensor | float) -> np.ndarray:
+        q, k = layer.attend(a + added, rope)["queries"][0], layer.attend(b + added, rope)["keys"][0]
+        return np.asarray(q @ k.T * q.shape[-1] ** -0.5)
+
+    maps = {"added": meet(None, wave), "turned": meet(layer.rope or Rope(), 0.0)}
+    spread = {name: float(spread_along_diagonals(values).max()) for name, values in maps.items()}
+    words = shown(layer.ids[first]), shown(layer.ids[second])
+    return Frame(
+        key="requirement",
+        title="The requirement",
+        caption=(
+            f"Wanted: a score of contents and offset alone, one value along each diagonal. Added waves leave "
+            f"{spread['added']:.2f} between equal offsets, turning leaves nothing."
+        ),
+        alt=(
+            f"Two heat maps of {GRID} by {GRID} places: the score of query {words[0]} at place m with key {words[1]} "
+            f"at place n. Left, with a sinusoid added, the diagonals are not even: they vary by up to "
+            f"{spread['added']:.2f}. Right, with rotation, every diagonal has one colour. Above them the requirement: "
+            "the product of f of q, m and f of k, n is g of q, k and m minus n."
+        ),
+        claim=Claim(
+            text="Diagonals are constant under rotation and not under addition.",
+            holds=lambda f: bool(
+                spread_along_diagonals(f.arrays["turned"].values).max()
+                < EXACT < 0.01 < spread_along_diagonals(f.arrays["added"].values).max()
+            ),
+        ),
+        arrays={
+            name: Array(values=values, axes=("query place", "key place"), source=source)
+            for (name, values), source in zip(
+                maps.items(),
+                (
+                    f"blocks.{layer.index}.attention.queries and .keys, head 0, a sinusoid added to their input",
+                    f"blocks.{layer.index}.attention.queries and .keys, head 0",
+                ),
+            )
+        },
+        facts={"words": list(words), "spread": spread, "layer": layer.index},
+        source=(
+            f"Layer {layer.index}, head 0 of {subject.name}; query of “{words[0]}”, key of “{words[1]}” at every place."
+        ),
+    )  # fmt: skip
+
+
+def _two(ids: list[int]) -> tuple[int, int]:
+    """Indices of two different tokens that read well: the first two letters that differ."""
+    letters = [i for i, token in enumerate(ids) if chr(token).isalpha()] or [0]
+    other = next((i for i in letters if ids[i] != ids[letters[0]]), len(ids) - 1)
+    return letters[0], other

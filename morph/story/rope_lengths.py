@@ -1,0 +1,214 @@
+"""Figure 3, frames 10 to 12: what a trained layer makes of distance, and what is done for texts longer than trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from morph.config import PartialRope, Rope, Rotary, YarnRope
+from morph.nn.position import frequencies
+from morph.story.frame import Array, Claim, Frame
+from morph.story.rope_layer import EXACT, TURN
+from morph.story.rope_pairs import Live, drawn
+
+HEADS = 4
+"""Most heads drawn as curves."""
+FACTOR = 4.0
+"""How much longer than the trained texts frame 12 reads."""
+BASES = (
+    ("Llama 2", 10_000.0, 4_096, 128), ("Llama 3", 500_000.0, 8_192, 128), ("Qwen3", 1_000_000.0, 32_768, 128),
+)  # fmt: skip
+"""Model, base, tokens of its training texts before any extension, features of a head; from their configs."""
+
+# ---- 10: what the trained layer makes of distance ----
+
+
+def distance(live: Live) -> Frame:
+    offsets = np.arange(len(live.layer.ids))
+    heads = np.unique(np.linspace(0, len(live.queries) - 1, min(HEADS, len(live.queries))).round().astype(int))
+    mean, low, high = (np.stack(part) for part in zip(*(_by_offset(live, int(h), offsets) for h in heads)))
+    count = live.queries.shape[1] ** 2
+    story = _told(mean)
+    return Frame(
+        key="distance",
+        title="Does the score fall with distance?",
+        caption=_distance_caption(story, len(heads), live.subject.is_trained),
+        alt=(
+            f"{len(heads)} curves, one a head: the mean score against the offset, 0 to {offsets[-1]}, in a band from "
+            f"the tenth to the ninetieth percentile. Peaks at offsets {', '.join(map(str, story['peaks']))}; lowest "
+            f"points at {', '.join(map(str, story['lows']))}."
+        ),
+        claim=Claim(
+            text="The caption's counts are those of the curves, and the curves lie inside their bands.",
+            holds=lambda f: bool(
+                _told(f.arrays["mean"].values) == f.facts["told"]
+                and (f.arrays["low"].values <= f.arrays["high"].values).all()
+                and (f.arrays["mean"].values[:, 0] <= f.arrays["high"].values[:, 0]).all()
+            ),
+        ),
+        arrays={
+            name: Array(
+                values=values.round(5), axes=("head", "offset"),
+                source=f"{live.where}.queries and .keys before rotation: {count:,} pairs, each set at every offset",
+            )
+            for name, values in (("mean", mean), ("low", low), ("high", high))
+        },
+        facts={"told": story, "heads": heads.tolist(), "count": count, "layer": live.layer.index},
+        source=f"Layer {live.layer.index} of {live.subject.name}: {count:,} pairs of query and key at each offset.",
+    )  # fmt: skip
+
+
+def _by_offset(live: Live, head: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, tenth and ninetieth percentile of the scaled scores of every query with every key, at each offset."""
+    q, k = live.queries[head], live.keys[head]
+    products = (q[:, None, :] * k.conj()[None, :, :]).reshape(-1, q.shape[-1])
+    turned = np.exp(1j * np.outer(live.speeds, offsets))
+    scores = products.real @ turned.real - products.imag @ turned.imag + live.rest[head].reshape(-1, 1)
+    scores *= live.layer.attention.head_dim**-0.5
+    low, high = np.percentile(scores, (10, 90), axis=0)
+    return scores.mean(0), low, high
+
+
+def _told(mean: np.ndarray) -> dict[str, Any]:
+    """What can be said of curves (head, offset): where they peak, how many fall at every step or rise after a low."""
+    falls = (np.diff(mean, axis=1) < 0).all(axis=1)
+    lows = mean.argmin(axis=1)
+    return {
+        "peaks": mean.argmax(axis=1).tolist(),
+        "lows": lows.tolist(),
+        "steady": int(falls.sum()),
+        "near": int((mean.argmax(axis=1) < 8).sum()),
+        "return": int((lows < mean.shape[1] * 7 // 8).sum()),
+    }
+
+
+def _distance_caption(told: dict[str, Any], heads: int, trained: bool) -> str:
+    if not trained:
+        return (
+            f"Untrained: the mean score wanders. {told['steady']} of {heads} heads fall at every step; "
+            "rotation alone promises no decay."
+        )
+    return (
+        f"{told['near']} of {heads} heads peak within eight tokens, {told['return']} of {heads} sink and rise again, "
+        f"{told['steady']} fall at every step. What is learned is a wave, not a decay."
+    )
+
+
+# ---- 11 and 12: longer texts ----
+
+
+def base(live: Live | None) -> Frame:
+    rows = [(name, base, length, geometric(base, features)) for name, base, length, features in BASES]
+    if live is not None:
+        rows.insert(0, ("This model", live.rope.base, live.length, live.speeds))
+    waves = [TURN / speeds for *_, speeds in rows]
+    full = [int((w <= length).sum()) for w, (_, _, length, _) in zip(waves, rows)]
+    widest = max(len(w) for w in waves)
+    padded = np.stack([np.pad(w, (0, widest - len(w)), constant_values=np.nan) for w in waves])
+    llama, qwen = waves[-3], waves[-1]
+    return Frame(
+        key="base",
+        title="The base is a dial",
+        caption=(
+            f"From b = 10⁴ to 10⁶ the slowest turn grows from {llama[-1]:,.0f} to {qwen[-1]:,.0f} tokens. Texts grew "
+            f"too: {full[-3]}, {full[-2]} and {full[-1]} of 64 clocks come round."
+        ),
+        alt=(
+            "Rows of points on one logarithmic axis of tokens, a row a model, each with a mark at its trained length. "
+            + "; ".join(
+                f"{name}, base {base:,.0f}: {n} of {len(w)} turns fit into {length:,} tokens"
+                for (name, base, length, _), n, w in zip(rows, full, waves)
+            )
+            + "."
+        ),
+        claim=Claim(
+            text="A larger base slows every pair but the first; the counts are those of the points.",
+            holds=lambda f: _bases_hold(f.arrays["wavelengths"].values, f.arrays["lengths"].values, f.facts["full"]),
+        ),
+        arrays={
+            "wavelengths": Array(values=padded, axes=("model", "pair"), source="2π b^(2i/d)"),
+            "lengths": Array(
+                values=np.array([length for _, _, length, _ in rows]), axes=("model",),
+                source="trained lengths of the published models, and of this one's config",
+            ),
+        },
+        facts={
+            "names": [r[0] for r in rows], "bases": [r[1] for r in rows], "full": full, "pairs": list(map(len, waves)),
+        },
+        source="Bases and lengths of the released configs, before any extension; heads of 128 features.",
+    )  # fmt: skip
+
+
+def geometric(base: float, features: int) -> np.ndarray:
+    """Radians per token of a plain rotation."""
+    return np.asarray(frequencies(Rope(base=base), features).numpy())
+
+
+def _bases_hold(waves: np.ndarray, lengths: np.ndarray, full: list[int]) -> bool:
+    published = waves[-len(BASES) :]
+    slower = bool((np.diff(published[:, 1:], axis=0) > 0).all() and np.ptp(published[:, 0]) < EXACT)
+    return slower and [int((w <= length).sum()) for w, length in zip(waves, lengths)] == full
+
+
+def longer(live: Live) -> Frame:
+    """Which angles a text `FACTOR` times longer shows that no trained text did."""
+    base, features, length = live.rope.base, live.layer.attention.head_dim, live.length
+    ropes: list[tuple[str, Rotary | None]] = [
+        ("RoPE", Rope(base=base)),
+        ("YaRN", YarnRope(base=base, factor=FACTOR, original_length=length)),
+        ("Partial", PartialRope(base=base, fraction=2 * (features // 4) / features)),
+        ("NoPE", None),
+    ]
+    count = features // 2
+    speeds = np.full((len(ropes), count), np.nan)
+    for row, (_, rope) in enumerate(ropes):
+        if rope is not None:
+            found = frequencies(rope, features).numpy()
+            speeds[row, : len(found)] = found
+    seen = np.minimum(length * np.where([[n == "YaRN"] for n, _ in ropes], speeds[0], speeds), TURN)
+    hand = (FACTOR * length * speeds) % TURN
+    new = unseen(hand, seen)
+    turned = (~np.isnan(speeds)).sum(1)
+    return Frame(
+        key="longer",
+        title="Slow down, leave out, remove",
+        caption=(
+            f"At {FACTOR:.0f} times the trained length {new[0].sum()} of {count} hands stand where none stood in "
+            f"training. YaRN: {new[1].sum()}. Partial rotation turns {turned[2]} pairs, NoPE {turned[3]}."
+        ),
+        alt=(
+            f"Four rows of dials, a dial a pair. Shaded is the part of the circle that texts of {length} tokens show, "
+            f"the hand is where {FACTOR * length:.0f} tokens lead. RoPE: {new[0].sum()} hands outside. YaRN, which "
+            f"slows the slow pairs by {FACTOR:.0f}: {new[1].sum()} outside. Partial rotation: {turned[2]} dials have "
+            "hands. NoPE: no hands."
+        ),
+        claim=Claim(
+            text="YaRN keeps the fastest pair, divides the slowest by its factor and shows no new angle.",
+            holds=lambda f: _longer_holds(f),
+        ),
+        arrays={
+            "speeds": Array(values=speeds, axes=("scheme", "pair"), source="morph.nn.position.frequencies"),
+            "seen": Array(values=seen, axes=("scheme", "pair"), source="trained length × trained speed, at most 2π"),
+            "hand": Array(values=hand, axes=("scheme", "pair"), source=f"{FACTOR:.0f} × length × speed, mod 2π"),
+        },
+        facts={
+            "names": [name for name, _ in ropes], "new": new.sum(1).tolist(), "turned": turned.tolist(),
+            "drawn": drawn(count).tolist(), "length": length, "factor": FACTOR,
+        },
+        source=f"Speeds for a head of {features} features, base {base:,.0f}, trained on {length:,} tokens.",
+    )  # fmt: skip
+
+
+def unseen(hand: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Where a hand's angle (0 to 2π) lies beyond those that were seen; not where there is no hand."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray((hand > seen + EXACT) & (seen < TURN))
+
+
+def _longer_holds(frame: Frame) -> bool:
+    speeds, seen, hand = (frame.arrays[name].values for name in ("speeds", "seen", "hand"))
+    ratio = speeds[0] / speeds[1]
+    new = unseen(hand, seen).sum(1).tolist()
+    ends = abs(ratio[0] - 1) < EXACT and abs(ratio[-1] - frame.facts["factor"]) < EXACT
+    return bool(ends and new == frame.facts["new"] and new[1] == 0 and np.isnan(speeds[3]).all())
