@@ -10,32 +10,26 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from morph.errors import MorphError, nearest
 from morph.story import Figure, Frame
 from morph.train.files import scratch_folder
-from scenes.boards import BOARDS
+from scenes.boards import BOARDS, frame_of
+from scenes.output import FILMS, PICTURES, QUALITIES, Output, pictures_in
 from scenes.theme import hold
 from scenes.theme import theme as make_theme
 
-if TYPE_CHECKING:
-    from scenes.board import Still
-
-QUALITIES = {"480p": (854, 480, 15), "720p": (1280, 720, 30), "1080p": (1920, 1080, 30), "4k": (3840, 2160, 30)}
-"""Name -> width and height in pixels, pictures a second."""
-FORMATS = ("mp4", "png")
+FORMATS = ("mp4", "webm", "png", "svg")
+DEFAULT = ("mp4", "png")
 NEEDED = 200e6
 """Bytes that must be free; a figure takes a few million, its parts while it is made some more."""
-ENCODER = {"crf": "23", "preset": "veryfast"}
-DRAWN_WITH = ("manim", "typst", "fontpkg_inter", "av", "PIL")
+SET_WITH, DRAWN_WITH = ("typst", "fontpkg_inter"), ("manim", "av", "PIL")
 REMEDY = "run pip install -e '.[scenes]' with Cairo and Pango on the system (morph doctor gives the line)"
-SHEET_COLUMNS, SHEET_WIDTH = 3, 1800
 
 
 def check(
@@ -44,7 +38,7 @@ def check(
     quality: str = "480p",
     theme: str = "dark",
     frames: Collection[int] | None = None,
-    formats: Collection[str] = FORMATS,
+    formats: Collection[str] = DEFAULT,
 ) -> None:
     """Raise `MorphError` for a request that `render` would refuse, before any of its data are made.
 
@@ -57,18 +51,16 @@ def check(
         raise MorphError(f"quality {quality!r} is not one of {', '.join(QUALITIES)}{nearest(quality, QUALITIES)}")
     if unknown := sorted(set(formats) - set(FORMATS)):
         raise MorphError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}{nearest(unknown[0], FORMATS)}")
-    if not formats:
-        raise MorphError(f"no format is chosen; give some of {', '.join(FORMATS)}")
     if frames is not None and not frames:
         raise MorphError("no frame is chosen; give some, or none at all for every frame")
-    for package in DRAWN_WITH:
+    for package in _packages(formats):
         if find_spec(package) is None:
             raise MorphError(f"drawing needs {package}, which is missing; {REMEDY}")
 
 
 def manifest_name(figure: str, theme: str) -> str:
     """Name of the JSON file that lists what was rendered."""
-    return f"{figure}{_suffix(theme)}.json"
+    return f"{figure}.json" if theme == "dark" else f"{figure}-{theme}.json"
 
 
 def render(
@@ -78,7 +70,8 @@ def render(
     quality: str = "480p",
     theme: str = "dark",
     frames: Collection[int] | None = None,
-    formats: Collection[str] = FORMATS,
+    formats: Collection[str] = DEFAULT,
+    page: str = "",
     key: str = "",
     on_step: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
@@ -91,6 +84,7 @@ def render(
         theme: "dark" or "light"; the light theme's files end in `-light`.
         frames: numbers of the frames to draw (0 is the opening); `None` is all of them.
         formats: some of `FORMATS`.
+        page: text of a page to write beside the pictures, as `FIGURE.html`.
         key: noted in the manifest, so that a caller can tell whether the files are still what it wants.
         on_step: called with the pictures drawn so far and their number in all.
 
@@ -102,27 +96,36 @@ def render(
     chosen = _chosen(figure, frames)
     out = Path(out)
     _room(out)
-    _tools()
+    _tools(formats)
     from scenes.board import Still
     from scenes.boards import board
 
+    shown = [frame_of(figure, i) for i in chosen]
     stills = [
-        Still(_stem(figure, i), board(figure, i, look), hold(_frame(figure, i).caption), _subtitle(_frame(figure, i)))
-        for i in chosen
+        Still(f"{i:02d}-{frame.key}", board(figure, i, look), hold(frame.caption), _subtitle(frame))
+        for i, frame in zip(chosen, shown)
     ]
-    total = len(stills) * (2 if "mp4" in formats else 1)
-    counter = iter(range(1, total + 1))
+    counter, total = count(1), pictures_in(len(stills), formats)
     step = (lambda: on_step(next(counter), total)) if on_step else lambda: None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder(out) as folder:
-            made = _make(folder, figure, stills, look.name, quality, formats, key, step)
+            made = Output(folder, figure, look, quality, step)
+            made.write(stills, shown, formats, page)
+            manifest = manifest_name(figure.name, theme)
+            data = figure.to_dict() | {"render": made.facts | {"key": key}}
+            (folder / manifest).write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
             out.mkdir(exist_ok=True)
-            return [_move(folder / name, out / name) for name in made]
+            return [_move(folder / name, out / name) for name in (*made.files, manifest)]
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise MorphError(f"the disk of {out} is full; free {NEEDED / 1e6:.0f} MB or give another --out") from None
         raise MorphError(f"cannot write to {out} ({error.strerror}); give another --out") from None
+
+
+def _move(made: Path, target: Path) -> Path:
+    os.replace(made, target)
+    return target
 
 
 # ---- checks ----
@@ -152,121 +155,17 @@ def _room(out: Path) -> None:
         )
 
 
-def _tools() -> None:
+def _packages(formats: Collection[str]) -> tuple[str, ...]:
+    return (*SET_WITH, *(DRAWN_WITH if {*FILMS, *PICTURES} & set(formats) else ()))
+
+
+def _tools(formats: Collection[str]) -> None:
     """Import what draws, so that a missing part is one line before any work."""
-    for package in DRAWN_WITH:
+    for package in _packages(formats):
         try:
             import_module(package)
         except ImportError as error:
             raise MorphError(f"drawing needs {package}, which does not load ({error}); {REMEDY}") from None
-
-
-# ---- making ----
-
-
-def _make(
-    folder: Path,
-    figure: Figure,
-    stills: Sequence[Still],
-    theme: str,
-    quality: str,
-    formats: Collection[str],
-    key: str,
-    step: Callable[[], object],
-) -> list[str]:
-    """Write all files into `folder`; return their names, film first and manifest last."""
-    from manim import tempconfig
-    from PIL import Image
-
-    from scenes.camera import QuickCamera
-    from scenes.film import subtitles
-
-    name = figure.name + _suffix(theme)
-    width, height, rate = QUALITIES[quality]
-    look = make_theme(theme)
-    settings: dict[str, Any] = {
-        "media_dir": str(folder / "media"), "pixel_width": width, "pixel_height": height, "frame_rate": rate,
-        "progress_bar": "none", "verbosity": "ERROR", "disable_caching": True, "max_inflight_encoders": 4,
-        "video_encoder_options": ENCODER,
-    }  # fmt: skip
-    made: list[str] = []
-    render: dict[str, Any] = {"key": key, "theme": theme, "width": width, "height": height, "stills": {}}
-    with tempconfig(settings):
-        camera = QuickCamera(background_color=look.colour("background"))
-        pictures = []
-        for still in stills:
-            pictures.append(Image.fromarray(camera.picture(still.board.values())).convert("RGB"))
-            step()
-        if "mp4" in formats:
-            cues = _film(folder, f"{name}.mp4", stills, theme, figure.title, step)
-            (folder / f"{name}.srt").write_text(subtitles(cues), encoding="utf-8")
-            render |= {"film": f"{name}.mp4", "frames_per_second": rate, "cues": [asdict(c) for c in cues]}
-            made += [f"{name}.mp4", f"{name}.srt"]
-    if "png" in formats:
-        _sheet(pictures).save(folder / f"{name}-sheet.png", compress_level=4)
-        made.append(f"{name}-sheet.png")
-        for still, picture in zip(stills, pictures):
-            file = f"{still.key}{_suffix(theme)}.png"
-            picture.save(folder / file, compress_level=4)
-            render["stills"][still.key] = [file]
-            made.append(file)
-    render["files"] = {file: (folder / file).stat().st_size for file in made}
-    manifest = figure.to_dict() | {"render": render}
-    text = json.dumps(manifest, ensure_ascii=False, indent=1) + "\n"
-    (folder / manifest_name(figure.name, theme)).write_text(text, encoding="utf-8")
-    return [*made, manifest_name(figure.name, theme)]
-
-
-def _film(
-    folder: Path, name: str, stills: Sequence[Still], theme: str, title: str, step: Callable[[], object]
-) -> list[Any]:
-    """Play the stills, then spread them in time. Returns the cues."""
-    from scenes.film import timeline, with_pauses
-    from scenes.play import Film
-
-    film = Film(stills, make_theme(theme), step)
-    film.render()
-    moves = [end - start for start, end in zip(film.starts, film.ends)]
-    cues = timeline([s.key for s in stills], [s.subtitle for s in stills], moves, [s.hold for s in stills])
-    with_pauses(Path(film.renderer.file_writer.movie_file_path), folder / name, film.starts, cues, title)
-    return cues
-
-
-def _sheet(pictures: Sequence[Any]) -> Any:
-    """All stills on one page, left to right and down."""
-    from PIL import Image
-
-    width = SHEET_WIDTH // min(SHEET_COLUMNS, len(pictures))
-    height = round(width * pictures[0].height / pictures[0].width)
-    rows = -(-len(pictures) // SHEET_COLUMNS)
-    columns = min(SHEET_COLUMNS, len(pictures))
-    page = Image.new("RGB", (columns * width + 4 * (columns - 1), rows * height + 4 * (rows - 1)), "#808080")
-    for i, picture in enumerate(pictures):
-        at = (i % columns * (width + 4), i // columns * (height + 4))
-        page.paste(picture.resize((width, height), Image.Resampling.HAMMING), at)
-    return page
-
-
-def _move(made: Path, target: Path) -> Path:
-    os.replace(made, target)
-    return target
-
-
-# ---- words ----
-
-
-def _frame(figure: Figure, index: int) -> Frame:
-    frame = figure.frames[index - 1] if index else figure.opening
-    assert frame is not None
-    return frame
-
-
-def _suffix(theme: str) -> str:
-    return "" if theme == "dark" else f"-{theme}"
-
-
-def _stem(figure: Figure, index: int) -> str:
-    return f"{index:02d}-{_frame(figure, index).key}"
 
 
 def _subtitle(frame: Frame) -> str:

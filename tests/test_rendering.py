@@ -35,8 +35,9 @@ def test_lists_of_frames(text: str, frames: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x", "'x' is no list of frames; write it like"), ("3-", "is no list"), ("-2", "is no list"),
-        ("", "is no list"), ("1,,2", "is no list"), ("²", "is no list"), ("5-3", "'5-3' runs backwards"), ("1-9999999", "no figure has"),
+        ("x", "'x' is no list of frames; write it like"), ("", "is no list"), ("3-", "is no list"),
+        ("-2", "is no list"), ("1,,2", "is no list"), ("²", "is no list"), ("5-3", "'5-3' runs backwards"),
+        ("1-9999999", "no figure has"),
     ],
 )  # fmt: skip
 def test_what_is_no_list_of_frames(text: str, message: str) -> None:
@@ -63,6 +64,14 @@ def test_a_second_call_draws_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     first[0].write_bytes(b"cut short")
     assert run(a_job(tmp_path / "f")) == first
     assert first[0].stat().st_size > 1000
+
+
+def test_a_page_is_one_of_the_formats(tmp_path: Path) -> None:
+    files = run(a_job(tmp_path / "f", formats=("html",)))
+    assert [path.name for path in files] == ["morph.html", "morph.json"]
+    assert "Content-Security-Policy" in files[0].read_text()
+    with pytest.raises(MorphError, match=r"format 'htm' is not one of mp4, webm, png, svg, html.*did you mean 'html'"):
+        run(a_job(tmp_path / "f", formats=("png", "htm")))
 
 
 def test_a_new_line_of_code_draws_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

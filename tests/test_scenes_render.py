@@ -11,6 +11,7 @@ from collections import namedtuple
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -24,6 +25,7 @@ need("typst"), need("manim"), need("av")
 import av  # noqa: E402
 from PIL import Image  # noqa: E402
 
+import scenes.output as output  # noqa: E402
 import scenes.render as rendering  # noqa: E402
 from scenes.film import Cue, subtitles, timeline  # noqa: E402
 from scenes.render import check, render  # noqa: E402
@@ -106,7 +108,7 @@ def test_the_light_theme_stands_beside_the_dark(tmp_path: Path) -> None:
     [
         ({"quality": "479p"}, "quality '479p' is not one of 480p.*did you mean"),
         ({"theme": "drak"}, "no theme is called 'drak'.*did you mean 'dark'"),
-        ({"formats": ("gif",)}, "format 'gif' is not one of mp4, png"),
+        ({"formats": ("gif",)}, "format 'gif' is not one of mp4, webm, png, svg"),
         ({"frames": (15,)}, "has no frame 15; give some of 0 to 14"),
         ({"frames": ()}, "no frame is chosen"),
     ],
@@ -121,8 +123,40 @@ def test_a_request_is_checked_without_the_figure() -> None:
     check("morph", quality="720p", theme="light", frames=(3,), formats=("png",))
     with pytest.raises(MorphError, match=r"no figure is called 'mrph'.*did you mean 'morph'"):
         check("mrph")
-    with pytest.raises(MorphError, match="no format is chosen; give some of mp4"):
-        check("morph", formats=())
+
+
+def test_stills_as_svg_need_neither_manim_nor_a_video_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rendering.import_module
+
+    def load(name: str) -> Any:
+        assert name not in ("manim", "av", "PIL")
+        return real(name)
+
+    monkeypatch.setattr(rendering, "import_module", load)
+    files = render(story(), tmp_path / "f", formats=("svg",), frames=(0, 2), theme="light")
+    assert [path.name for path in files] == ["00-2017-light.svg", "02-rms-norm-light.svg", "morph-light.json"]
+    drawn = ElementTree.parse(files[1]).getroot()
+    assert drawn.find("{http://www.w3.org/2000/svg}title").text == "RMSNorm"  # type: ignore[union-attr]
+    texts = {"".join(node.itertext()) for node in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"RMSNorm", "Bits per byte", "467,808"} & texts
+
+
+def test_a_webm_film_rests_as_long(tmp_path: Path) -> None:
+    files = render(story(), tmp_path / "f", formats=("mp4", "webm"), frames=(1, 2))
+    assert [path.name for path in files] == ["morph.mp4", "morph.webm", "morph.srt", "morph.json"]
+    times = []
+    for path in files[:2]:
+        with av.open(str(path)) as film:
+            video = film.streams.video[0]
+            assert [c["metadata"]["title"] for c in film.chapters()] == ["01-pre-norm", "02-rms-norm"]
+            times.append([float(f.pts * f.time_base) for f in film.decode(video) if f.pts is not None and f.time_base])
+    assert times[0] == pytest.approx(times[1], abs=0.002)
+
+
+def test_a_page_stands_beside_the_pictures(tmp_path: Path) -> None:
+    files = render(story(), tmp_path / "f", formats=(), page="<!doctype html>")
+    assert [path.name for path in files] == ["morph.html", "morph.json"]
+    assert files[0].read_text() == "<!doctype html>"
 
 
 def test_steps_are_told(tmp_path: Path) -> None:
@@ -165,7 +199,7 @@ def test_a_failure_leaves_the_files_before_it(
     def fail(pictures: Any) -> Any:
         raise OSError(code, "no")
 
-    monkeypatch.setattr(rendering, "_sheet", fail)
+    monkeypatch.setattr(output, "sheet", fail)
     with pytest.raises(MorphError, match=message):
         render(story(), out, formats=("png",), frames=(3,))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before

@@ -11,12 +11,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from morph.errors import MorphError
+from morph.errors import MorphError, nearest
 from morph.story import Figure
 from morph.story.store import code_digest, stored
+from morph.widgets import pages
 
 OnStep = Callable[[int, int], None]
 """Called with the pictures drawn so far and their number in all."""
+PAGE = "html"
+"""The format that is not drawn: a page that draws itself."""
 _DRAWN_WITH = ("manim", "typst", "fontpkg-inter", "pillow", "av", "numpy")
 
 
@@ -47,15 +50,19 @@ def run(job: Job, on_step: OnStep | None = None) -> list[Path]:
         MorphError: when what the scenes need is not installed, and for whatever the story or the scenes refuse.
     """
     scenes = _scenes()
-    request: dict[str, Any] = {"quality": job.quality, "theme": job.theme, "frames": job.frames}
-    if job.formats is not None:
-        request["formats"] = job.formats
+    formats = (*scenes.DEFAULT, PAGE) if job.formats is None else job.formats
+    known = (*scenes.FORMATS, PAGE)
+    if unknown := [kind for kind in formats if kind not in known]:
+        raise MorphError(f"format {unknown[0]!r} is not one of {', '.join(known)}{nearest(unknown[0], known)}")
+    drawn = tuple(kind for kind in formats if kind != PAGE)
+    request: dict[str, Any] = {"quality": job.quality, "theme": job.theme, "frames": job.frames, "formats": drawn}
     scenes.check(job.figure, **request)
     figure = stored(job.figure, **job.options)
-    key = _key(figure, request)
+    key = _key(figure, {**request, "page": PAGE in formats})
     if found := _already(job.out, scenes.manifest_name(job.figure, job.theme), key):
         return found
-    written: list[Path] = scenes.render(figure, job.out, **request, key=key, on_step=on_step)
+    page = pages.page(figure) if PAGE in formats else ""
+    written: list[Path] = scenes.render(figure, job.out, **request, page=page, key=key, on_step=on_step)
     return written
 
 
@@ -73,7 +80,7 @@ def _scenes() -> Any:
 def _key(figure: Figure, request: Mapping[str, Any]) -> str:
     """A hash of the numbers, the code that draws them, its packages and the request."""
     scenes = Path(importlib.import_module("scenes").__file__ or "").parent
-    widgets = Path(__file__).resolve().parent.parent / "widgets"
+    widgets = Path(pages.__file__).parent
     parts = [
         json.dumps(figure.to_dict(), sort_keys=True), code_digest(scenes), code_digest(widgets),
         json.dumps(request, sort_keys=True, default=str), *_versions(),
