@@ -30,7 +30,9 @@ app = typer.Typer(
 )  # fmt: skip
 
 Size = Annotated[str, typer.Option(help="nano, tiny or small.")]
-Stage = Annotated[str, typer.Argument(help="A stage: 0 to 14, or a slug such as gqa.", show_default=False)]
+Stage = Annotated[
+    str, typer.Argument(help="A stage, 0 to 14 or a slug such as gqa, or a fork's slug.", show_default=False)
+]
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -188,38 +190,60 @@ def steps() -> None:
 
 
 @app.command()
+def forks() -> None:
+    """List the forks: choices that the field has not settled."""
+    from morph.forks import FORKS
+
+    for fork in FORKS.values():
+        print(f"{fork.slug:<22} {fork.year}  on {fork.base:<18} {fork.before}  →  {fork.after}")
+
+
+@app.command()
 def show(stage: Stage, size: Size = "tiny") -> None:
-    """Tell what one step changes, why, and what it costs."""
+    """Tell what one step or fork changes, why, and what it costs."""
     import morph
+    from morph.forks import FORKS, config_of, name_of
     from morph.steps import STEPS, number_of
 
-    number = number_of(stage)
+    slug = name_of(stage)
+    if slug in FORKS:
+        fork = FORKS[slug]
+        print(f"Fork {slug}: {fork.title} ({fork.origin}, {fork.year})\n")
+        told = {"from": fork.before, "to": fork.after, "question": fork.question, "source": fork.source}
+        _print_change(told, {fork.base: config_of(fork.base, size), slug: config_of(slug, size)})
+        return
+    number = number_of(slug)
     if number == 0:
         print("Stage 0, 2017: the block of Attention Is All You Need (Vaswani et al., 2017), as a decoder.\n")
         print(morph.stage(0, size=size).to_toml())
         return
-    step, before, after = (
-        STEPS[number - 1],
-        morph.stage(number - 1, size=size),
-        morph.stage(number, size=size),
-    )
+    step = STEPS[number - 1]
     print(f"Step {number}, {step.slug}: {step.title} ({step.origin}, {step.year})\n")
     told = {"from": step.before, "to": step.after, "why": step.pressure, "relation": step.relation}
-    for label, text in (told | {"source": step.source}).items():
+    stages = {f"stage {k}": morph.stage(k, size=size) for k in (number - 1, number)}
+    _print_change(told | {"source": step.source}, stages)
+
+
+def _print_change(told: dict[str, str], configs: dict[str, Any]) -> None:
+    """What is told of a change, the fields it changes, and the costs before and after."""
+    import morph
+
+    for label, text in told.items():
         print(f"{label:<10}{text}")
     print()
-    for change in morph.diff(before, after):
+    for change in morph.diff(*configs.values()):
         print(f"{'config':<10}{change}")
     print()
-    _print_costs({f"stage {number - 1}": before, f"stage {number}": after}, context=1024)
+    _print_costs(configs, context=1024)
 
 
 @app.command("diff")
 def diff_(a: Stage, b: Stage, size: Size = "tiny") -> None:
-    """List the config fields in which two stages differ."""
+    """List the config fields in which two stages or forks differ."""
     import morph
+    from morph.forks import config_of
 
-    for change in morph.diff(morph.stage(a, size=size), morph.stage(b, size=size)):
+    for change in morph.diff(config_of(a, size), config_of(b, size)):
         print(change)
 
 
@@ -229,12 +253,12 @@ def count(
     size: Size = "tiny",
     context: Annotated[int, typer.Option(help="Tokens for cache and FLOPs.")] = 1024,
 ) -> None:
-    """Count parameters, bytes and FLOPs of a stage."""
-    import morph
+    """Count parameters, bytes and FLOPs of a stage or fork."""
+    from morph.forks import FORKS, config_of
 
     if not 1 <= context <= MOST_CONTEXT:
         raise MorphError(f"context is {context}: give 1 to {MOST_CONTEXT:,} tokens")
-    _print_costs({f"stage {stage}": morph.stage(stage, size=size)}, context)
+    _print_costs({stage if stage in FORKS else f"stage {stage}": config_of(stage, size)}, context)
 
 
 def _print_costs(configs: dict[str, Any], context: int) -> None:
@@ -250,13 +274,14 @@ def _print_costs(configs: dict[str, Any], context: int) -> None:
         (f"cache bytes at {context:,} tokens", *(f"{c.cache_bytes(context):,}" for c in counts)),
         (f"forward FLOPs per token at {context:,}", *(f"{c.flops(context).per_token:,}" for c in counts)),
     ]
+    width = max(16, *(len(name) + 2 for name in configs))
     for label, *values in table:
-        print(f"{label:<38}" + "".join(f"{value:>16}" for value in values))
+        print(f"{label:<38}" + "".join(f"{value:>{width}}" for value in values))
 
 
 @app.command()
 def train(
-    stage: Annotated[str | None, typer.Option(help="Stage to train: 0 to 14, or a slug.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Stage to train, 0 to 14 or a slug, or a fork's slug.")] = None,
     config: Annotated[Path | None, typer.Option(help="Train a config of your own (TOML or JSON) instead.")] = None,
     size: Annotated[
         str | None, typer.Option(help="nano, tiny or small; with --config it names the recipe [default: tiny].")
@@ -280,7 +305,7 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     attached: Annotated[int | None, typer.Option(hidden=True, help="Process to end with.")] = None,
 ) -> int:
-    """Train a stage and keep the run; Ctrl-C ends it so that --resume can continue."""
+    """Train a stage or fork and keep the run; Ctrl-C ends it so that --resume can continue."""
     from morph.train.session import train_here
     from morph.train.start import Request
 

@@ -14,7 +14,7 @@ from morph.train.runs import Run
 from tests.test_train_data import folder
 from tests.test_train_runs import tree
 
-COMMANDS = ("tour", "steps", "show", "diff", "count", "train", "sweep", "generate", "render", "doctor")
+COMMANDS = ("tour", "steps", "forks", "show", "diff", "count", "train", "sweep", "generate", "render", "doctor")
 
 
 class Result:
@@ -63,6 +63,17 @@ def test_the_top_help_lists_every_command(run_morph) -> None:
     listed = bare.out.split("Commands:")[1].split()
     assert all(command in listed for command in COMMANDS)
     assert run_morph("--version").out == f"morph {morph.__version__}\n"
+
+
+def test_forks_are_listed_shown_compared_and_counted(run_morph) -> None:
+    listed = run_morph("forks").out.splitlines()
+    assert [line.split()[0] for line in listed] == list(morph.FORKS)
+    shown, entry = run_morph("show", "window-1-1").out, morph.FORKS["window-1-1"]
+    assert "config    layout.n_local: 3 → 1" in shown and entry.question in shown
+    before, after = (morph.count(config) for config in (morph.stage(9), morph.fork("window-1-1")))
+    assert f"{before.cache_bytes(1024):,}" in shown and f"{after.cache_bytes(1024):,}" in shown
+    assert run_morph("diff", "attention-sink", "qk-norm").out == "attention.sink: Sink() → none\n"
+    assert f" {after.total:,}\n" in run_morph("count", "window-1-1").out
 
 
 def test_without_typer_one_line_names_the_extra() -> None:
@@ -118,6 +129,9 @@ def test_the_default_folder_is_named_after_the_run_and_config_files_train(run_mo
     common = ("--data", "text", "--steps", "1", "--threads", "1", "--quiet", "--size", "nano")
     assert run_morph("train", "--stage", "0", "--seed", "2", *common).code == 0
     assert Run.load("runs/2017-nano-seed2").recipe.steps == 1
+    assert run_morph("train", "--stage", "attention-sink", *common).code == 0
+    sink = Run.load("runs/attention-sink-nano-seed0")
+    assert (sink.config, sink.facts["stage"]) == (morph.fork("attention-sink", "nano"), "attention-sink")
     config = morph.stage(7, size="nano")
     Path("mine.toml").write_text(config.to_toml())
     Path("mine.json").write_text(json.dumps(config.to_dict()))

@@ -166,12 +166,12 @@ def test_what_no_check_foresaw_is_still_one_line(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(morph, "stage", fail)
+    monkeypatch.setattr("morph.forks.stage", fail)
     one_line(run_morph("count", "0"), words)
 
 
 def test_a_defect_of_morph_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(morph, "stage", lambda *_, **__: {}["missing"])
+    monkeypatch.setattr("morph.forks.stage", lambda *_, **__: {}["missing"])
     with pytest.raises(KeyError):
         cli.main(["count", "0"])
 
@@ -191,7 +191,7 @@ def test_an_interrupted_command_says_so(
                 raise ImportError("interrupted while loading") from None
             raise
 
-    for target in ("morph.stage", "morph.train.session.continue_text", "morph.rendering.command.render_all"):
+    for target in ("morph.forks.stage", "morph.train.session.continue_text", "morph.rendering.command.render_all"):
         monkeypatch.setattr(target, interrupted)
     before = signal.getsignal(number)
     one_line(run_morph(*command), "morph: interrupted\n", code=130)

@@ -15,7 +15,7 @@ from morph.forks.feedforward import FEED_FORWARD
 from morph.forks.layouts import LAYOUTS
 from morph.forks.norms import NORMS
 from morph.forks.positions import POSITIONS
-from morph.steps import SLUGS, STEPS, size_of, stage
+from morph.steps import SLUGS, STEPS, size_of, slug_of, stage
 
 FORKS: dict[str, Fork] = {
     entry.slug: entry for entry in (*POSITIONS, *NORMS, *ATTENTION, *LAYOUTS, *FEED_FORWARD, *EXPERTS)
@@ -41,13 +41,22 @@ def config_of(word: int | str, size: str = "tiny") -> ModelConfig:
     Raises:
         MorphError: when `word` names neither, or for an unknown size.
     """
-    if word in FORKS:
-        return fork(str(word), size)
-    known = (*SLUGS, *(str(number) for number in range(len(SLUGS))))
-    if isinstance(word, bool) or str(word) not in known:
-        hint = nearest(str(word), (*SLUGS, *FORKS))
+    slug = name_of(word)
+    return fork(slug, size) if slug in FORKS else stage(slug, size)
+
+
+def name_of(word: int | str) -> str:
+    """The slug of a stage given as number, digits or slug, or that of a fork.
+
+    Raises:
+        MorphError: when `word` names neither.
+    """
+    text = str(word)
+    if text in FORKS:
+        return text
+    if isinstance(word, bool) or text not in (*SLUGS, *map(str, range(len(SLUGS)))):
         raise MorphError(
-            f"unknown stage {str(word)[:40]!r}: give 0 to {len(STEPS)}, the slug of a stage "
-            f"or a fork ({', '.join(FORKS)}){hint}"
+            f"unknown stage {text[:40]!r}: give 0 to {len(STEPS)} or one of {', '.join(SLUGS)}, or a fork "
+            f"(morph forks lists them){nearest(text, (*SLUGS, *FORKS))}"
         )
-    return stage(word, size)
+    return slug_of(text)

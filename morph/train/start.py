@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import morph
 from morph.config import ModelConfig
 from morph.errors import MorphError
-from morph.steps import slug_of
+from morph.forks import config_of, name_of
 from morph.train.data import Corpus, load_corpus
 from morph.train.device import pick_device, world
 from morph.train.files import reason, require_free, special_kind
@@ -21,7 +20,7 @@ DEFAULT_SIZE = "tiny"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to train: a stage or a config file, and how it differs from the size's recipe.
+    """What to train: a stage, a fork or a config file, and how it differs from the size's recipe.
 
     `size` None is the size of the run that is resumed, else tiny.
     """
@@ -41,14 +40,14 @@ class Request:
             raise MorphError("--stage and --config are both given: choose one")
         if self.config_file is not None:
             return read_config(self.config_file)
-        return morph.stage(self.stage, size=self.size or size) if self.stage is not None else None
+        return config_of(self.stage, self.size or size) if self.stage is not None else None
 
     def name(self) -> str:
         """What the run is called when `out` is not given."""
-        what = slug_of(self.stage) if self.stage is not None else self.config_file.stem if self.config_file else None
+        what = name_of(self.stage) if self.stage is not None else self.config_file.stem if self.config_file else None
         if what is None:
             raise MorphError(
-                "nothing to train: give --stage 0 to 14 (or a slug; morph steps lists them), or --config FILE"
+                "nothing to train: give --stage 0 to 14 (or a slug: morph steps, morph forks), or --config FILE"
             )
         return f"{what}-{self.size or DEFAULT_SIZE}-seed{self.changes.get('seed') or 0}"
 
@@ -91,5 +90,5 @@ def start(request: Request) -> tuple[Run, Corpus]:
     corpus = load_corpus(request.data)
     check_fit(config, corpus)
     require_memory(config, recipe, device)
-    stage = slug_of(request.stage) if request.stage is not None else None
+    stage = name_of(request.stage) if request.stage is not None else None
     return Run.create(out, config, recipe, corpus, str(device), stage, size), corpus
