@@ -87,7 +87,7 @@ def kind_of(moe: MoE) -> str:
     """How a model's load is balanced: "none", "loss" or "bias"."""
     if isinstance(moe.balance, SelectionBias):
         return "bias"
-    return "loss" if isinstance(moe.balance, AuxiliaryLoss) and moe.balance.coefficient > 0 else "none"
+    return "loss" if isinstance(moe.balance, AuxiliaryLoss) else "none"
 
 
 def balance_frames(subjects: Mapping[str, Subject]) -> tuple[Frame, ...]:
@@ -99,7 +99,7 @@ def balance_frames(subjects: Mapping[str, Subject]) -> tuple[Frame, ...]:
         if found is None:
             frames.append(absent(KEYS[kind], TITLES[kind], _why(kind, subjects)))
         else:
-            frames.append(_frame(kind, subjects[kind], found, before))
+            frames.append(_frame(kind, subjects[kind], found, before, compared=len(subjects) > 1))
         before = found
     return tuple(frames)
 
@@ -107,11 +107,10 @@ def balance_frames(subjects: Mapping[str, Subject]) -> tuple[Frame, ...]:
 def _why(kind: str, subjects: Mapping[str, Subject]) -> str:
     if kind in subjects:
         return "No training of this model was recorded, so how full its experts were is not known: give a run."
-    (other,) = subjects
-    return f"This model's load was balanced by {WORDS[other]}, not by {WORDS[kind]}."
+    return f"This model's load was balanced by {WORDS[next(iter(subjects))]}, not by {WORDS[kind]}."
 
 
-def _frame(kind: str, subject: Subject, found: Loads, before: Loads | None) -> Frame:
+def _frame(kind: str, subject: Subject, found: Loads, before: Loads | None, compared: bool) -> Frame:
     moe = subject.config.feed_forward
     assert isinstance(moe, MoE)
     of = "metrics of the run: expert_load"
@@ -135,7 +134,7 @@ def _frame(kind: str, subject: Subject, found: Loads, before: Loads | None) -> F
         title=TITLES[kind],
         caption=_caption(kind, moe, found, before),
         alt=_alt(moe, found),
-        claim=_claim(kind, before is not None),
+        claim=_claim(kind if compared else ""),
         arrays=arrays,
         facts=facts,
         source=f"{named(subject)}: {found.bits:.3f} bits per byte on held-out text. Loads from its metrics.",
@@ -147,7 +146,7 @@ def _caption(kind: str, moe: MoE, found: Loads, before: Loads | None) -> str:
     if kind == "none":
         most = moe.n_experts / moe.top_k
         dead = int((found.load[-1] == 0).sum())
-        end = "None is dead: a collapse in part." if not dead else f"{dead} get nothing."
+        end = "None is dead: a collapse in part." if not dead else f"{dead} {'gets' if dead == 1 else 'get'} nothing."
         return (
             f"The fullest expert ends at {peak:.1f} times its even share, of {most:.1f} possible; "
             f"{starved} of {n} get under a quarter. {end}"
@@ -203,8 +202,8 @@ def _moves_against(frame: Frame) -> bool:
     return bool(np.corrcoef(load, bias)[0, 1] < -0.5)
 
 
-def _claim(kind: str, compared: bool) -> Claim:
-    """Of the recorded runs more is claimed than of a reader's own, which may be short or balanced otherwise."""
+def _claim(kind: str) -> Claim:
+    """Of runs that are compared more is claimed than of a reader's own ("" for its kind), which may be short."""
     if kind == "none":
         return Claim(
             text="At the end the fullest expert has over twice an even share, and some have under a quarter.",
@@ -214,12 +213,12 @@ def _claim(kind: str, compared: bool) -> Claim:
                 and f.facts["starved"] == int((f.arrays["load"].values[-1] < STARVED).sum()) > 0
             ),
         )
-    if kind == "loss" and compared:
+    if kind == "loss":
         return Claim(
             text="The loss makes the load more even than nothing does, and leaves it uneven.",
             holds=lambda f: _even_on_average(f) and _falls(f) and bool(f.arrays["load"].values[-1].max() > 1.25),
         )
-    if kind == "bias" and compared:
+    if kind == "bias":
         return Claim(
             text="The bias makes the load more even than the loss does, and moves against the load.",
             holds=lambda f: _even_on_average(f) and _falls(f) and _moves_against(f),
