@@ -9,7 +9,7 @@ from typing import Any
 from morph.errors import MorphError, nearest
 from morph.story.frame import Array, Claim, Figure, Frame
 
-MODULES = {"morph": "morph.story.morph", "moe": "morph.story.moe"}
+MODULES = {"morph": "morph.story.morph", "residual": "morph.story.residual", "moe": "morph.story.moe"}
 """Figure name -> the module whose `figure(**options)` makes it."""
 
 

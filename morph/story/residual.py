@@ -7,7 +7,7 @@ squares; `depth` counts layers, half a layer a write. Facts beside the arrays:
 * all: `aside` (how many layers, whether trained), `layers`, `width`, `trained`;
 * 1 to 3: `words` (the last tokens read), `shown` (features drawn, where a model has more), `norm` (whether the branch
   reads through one), `rms` (of each vector), `feature` (one number followed: index, before, delta, after, sum);
-* 6: `sigma`, `slope`, `curve_misses`, `line_misses`, and the same with `first_` for the model as initialized;
+* 6: `sigma`, `curve_misses` (the same with `first_`: as initialized), `worst` (the layer where it misses most);
 * 7: `mean` and `spread` of the cosines (`first_`, `random_` alike), `cross_share`;
 * 9 to 13: `placement`, `names` (placements in words), `write` (RMS of a write).
 """

@@ -57,9 +57,12 @@ def make(
         "both": "trained and as initialized" if m.start else "as initialized",
         "placed": "as initialized",
     }
-    what = f"{subject.name}; the last of {len(m.it.tokens)} tokens" if models == "shown" else subject.name
-    if models == "placed":
-        what = f"Its config, as initialized, with the norms in other places: {subject.name}"
+    tokens = len(m.it.tokens)
+    what = {
+        "shown": f"{subject.name}; the last of {tokens} tokens",
+        "both": f"{subject.name}; RMS and means over {tokens} tokens",
+        "placed": f"same config and seed as initialized, norms in five places; RMS and means over {tokens} tokens",
+    }[models]
     return Frame(
         key=key,
         title=title,
@@ -134,15 +137,15 @@ def drawn(width: int) -> str:
 
 def percent(share: float) -> str:
     """0.073 as `7 %`."""
-    return f"{share:.0%}".replace("%", " %").replace("-", "−")
+    return f"{share:.0%}".replace("%", "\u00a0%").replace("-", "−")
 
 
 def power(value: float) -> str:
-    """A small number as `4 × 10⁻⁶`, zero as `0`."""
+    """A small number as `4 × 10⁻⁶` (its spaces do not break), zero as `0`."""
     if value == 0:
         return "0"
     digits, _, exponent = f"{value:.0e}".partition("e")
-    return f"{digits} × 10{str(int(exponent)).translate(SUPERSCRIPT)}"
+    return f"{digits}\u00a0×\u00a010{str(int(exponent)).translate(SUPERSCRIPT)}"
 
 
 def span(values: Tensor) -> str:

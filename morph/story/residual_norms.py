@@ -131,13 +131,14 @@ def backward(m: Material) -> Frame:
     lengths = {name: gradients(stream.subject) for name, stream in m.placed.items()}
     down = {name: float(g[1] / g[-1]) for name, g in lengths.items()}
     direction = "grows" if min(down.values()) > 1 else "changes"
+    post, pre, scaled = (_times(down[name]) for name in ("post", "pre", "depth-scaled-sandwich"))
     return make(
         m,
         "placed",
         key="gradient",
         title="The gradient that reaches layer 1",
-        caption=f"It {direction} on its way down: at layer 1 it is {_times(down['post'])} times that at the top under "
-        f"post-norm, {_times(down['pre'])} under pre-norm, {_times(down['depth-scaled-sandwich'])} with gains of 1/√L.",
+        caption=f"The gradient {direction} on its way down. At layer 1 it is {post} times the top’s under post-norm, "
+        f"{pre} times under pre-norm, {scaled} with gains of 1/√L.",
         alt="Length of the loss's gradient at the stream after each layer, relative to the top, on a logarithmic axis. "
         "At layer 1: " + ", ".join(f"{NAMES[name]} {_times(value)}" for name, value in down.items()) + ".",
         claim=Claim(

@@ -160,17 +160,11 @@ def gradients(subject: Subject) -> Float[Tensor, "L1"]:
     """
     model = subject.model
     ids = subject.ids(min(TOKENS, subject.config.context_length) + 1, SAMPLES)
-    states: list[Tensor] = []
-    hooks = [model.blocks[0].register_forward_pre_hook(lambda _, args: states.append(args[0]))]
-    hooks += [block.register_forward_hook(lambda _, args, out: states.append(out)) for block in model.blocks]
-    try:
-        with torch.enable_grad():
-            loss = model.loss(ids[:, :-1], ids[:, 1:]).cross_entropy
-            lengths = [gradient.norm() for gradient in torch.autograd.grad(loss, states)]
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return torch.stack(lengths).double()
+    with trace(model, gradients=True) as seen, torch.enable_grad():
+        model.loss(ids[:, :-1], ids[:, 1:]).cross_entropy.backward()
+    model.zero_grad(set_to_none=True)
+    names = ["stream.gradient", *(f"blocks.{layer}.stream.gradient" for layer in range(subject.config.n_layers))]
+    return torch.stack([seen[name].norm() for name in names]).double()
 
 
 def louder(subject: Subject, factor: float) -> Float[Tensor, "W"]:
