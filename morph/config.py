@@ -47,6 +47,22 @@ class LayerNormNoBias(Spec):
     eps: float = 1e-5
 
 
+@dataclass(frozen=True, kw_only=True)
+class ZeroCentredRMSNorm(Spec):
+    """RMSNorm whose stored weight is its gain's distance from 1 (Gemma, 2024; Qwen3-Next, 2025)."""
+
+    kind: ClassVar[str] = "zero-centred-rms-norm"
+    eps: float = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullWidthRMSNorm(Spec):
+    """On queries and keys: one mean square, and a gain for each feature, over all heads of a token (OLMo 2, 2024)."""
+
+    kind: ClassVar[str] = "full-width-rms-norm"
+    eps: float = 1e-5
+
+
 # ---- position ------------------------------------------------------------------------------------------------
 
 
@@ -248,7 +264,7 @@ class Attention(Spec):
     n_heads: int
     n_kv_heads: int
     head_dim: int | None = None
-    qk_norm: RMSNorm | None = None
+    qk_norm: RMSNorm | ZeroCentredRMSNorm | FullWidthRMSNorm | None = None
     sink: Sink | None = None
 
     def __post_init__(self) -> None:
@@ -405,7 +421,8 @@ class MoE(Spec):
 
 # ---- the whole -----------------------------------------------------------------------------------------------
 
-Norm = LayerNorm | RMSNorm | LayerNormNoBias
+Norm = LayerNorm | RMSNorm | LayerNormNoBias | ZeroCentredRMSNorm
+QKNorm = RMSNorm | ZeroCentredRMSNorm | FullWidthRMSNorm
 Position = Sinusoid | LearnedPosition | InLayer | PerLayer
 Layout = AllGlobal | Interleaved | AllLocal
 FeedForward = MLP | GatedMLP | MoE

@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import morph
 from morph.config import ModelConfig, SlidingWindow
@@ -19,6 +20,7 @@ from morph.steps import SIZES, SLUGS, STEPS
 from morph.story.block import organs, touched
 from tests.models import random_ids, relative_error, stage_model
 from tests.test_cache import LENGTH, read_in_chunks
+from tests.test_count import solve_flops
 
 EACH = pytest.mark.parametrize("fork", FORKS.values(), ids=lambda fork: fork.slug)
 PRECISIONS = pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 3e-5), (torch.float64, 1e-11)])
@@ -96,6 +98,17 @@ def test_bytes_and_parameters_are_those_of_live_objects(fork: Fork) -> None:
     cache, count = model.new_cache(2), morph.count(model.config, bytes_per_value=4)
     model(random_ids(model, 2, 25), cache=cache)
     assert cache.nbytes == 2 * count.cache_bytes(25)
+
+
+@EACH
+@torch.no_grad()
+def test_flops_are_those_of_the_plain_form(fork: Fork) -> None:
+    model, length = morph.build(morph.fork(fork.slug, "nano")), 45
+    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.linalg_solve_triangular: solve_flops})
+    with counter, plain_forms():
+        model(random_ids(model, 1, length))
+    flops = morph.count(model.config).flops(length)
+    assert counter.get_total_flops() == flops.linear + flops.head + flops.scores_dense + flops.delta
 
 
 # ---- the laws ----
@@ -232,6 +245,31 @@ def test_layer_norm_without_its_shift() -> None:
         base.get_parameter(name).zero_()
     ids = random_ids(base, 2, 40)
     assert torch.equal(model(ids), base(ids))
+
+
+@torch.no_grad()
+def test_zero_centred_gains_are_the_same_functions() -> None:
+    model, base = stage_model("zero-centred-norm", dtype=torch.float64), stage_model("qk-norm", dtype=torch.float64)
+    for name, weight in model.state_dict().items():
+        base.get_parameter(name).copy_(weight + 1 if "norm" in name else weight)
+    ids = random_ids(base, 2, 40)
+    assert relative_error(model(ids), base(ids)) < 1e-13
+    fresh = morph.build(model.config)
+    assert all((weight == 0).all() for name, weight in fresh.named_parameters() if "norm" in name)
+
+
+@torch.no_grad()
+def test_qk_norm_across_heads() -> None:
+    model = stage_model("qk-norm-full-width", dtype=torch.float64)
+    with morph.trace(model) as seen:
+        model(random_ids(model, 2, 12))
+    for block, layer in zip(model.blocks, (f"blocks.{i}.attention" for i in range(4)), strict=True):
+        for side, norm in (("queries", block.attention.q_norm), ("keys", block.attention.k_norm)):
+            before, after = seen[f"{layer}.projected_{side}"], seen[f"{layer}.unrotated_{side}"]
+            gain = norm.weight.view(before.shape[1], 1, -1)
+            expected = gain * before / (before.square().mean((1, 3), keepdim=True) + 1e-5).sqrt()
+            assert relative_error(after, expected) < 1e-12
+            assert torch.equal(seen[f"{layer}.{side[0]}_norm.input"], before)
 
 
 # ---- layouts ----

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import ModelConfig, Sink
+from morph.config import FullWidthRMSNorm, ModelConfig, Sink
 from morph.forks.entry import Fork
 from morph.steps import Size
 
@@ -15,6 +15,11 @@ def _attention_sink(config: ModelConfig, size: Size) -> ModelConfig:
 
 def _no_qk_norm(config: ModelConfig, size: Size) -> ModelConfig:
     return replace(config, attention=replace(config.attention, qk_norm=None))
+
+
+def _qk_norm_full_width(config: ModelConfig, size: Size) -> ModelConfig:
+    full = FullWidthRMSNorm(eps=config.norm.eps)
+    return replace(config, attention=replace(config.attention, qk_norm=full))
 
 
 ATTENTION: tuple[Fork, ...] = (
@@ -33,5 +38,13 @@ ATTENTION: tuple[Fork, ...] = (
         "the length of their vectors. Llama, Mistral and gpt-oss do without.",
         "Touvron et al., Llama, 2023; OpenAI, gpt-oss, 2025",
         _no_qk_norm,
+    ),
+    Fork(
+        "qk-norm-full-width", "qk-norm", "QK-norm across heads", 2024, "OLMo 2", "norm", ("attention.qk_norm",),
+        "one mean square for each head", "one for all heads of a token",
+        "Across heads, a loud head stays louder than a quiet one and the bound is on all together; the mean needs all "
+        "heads at hand, also where devices share them. OLMo 2 and 3 norm across, Qwen3 and Gemma 3 each head.",
+        "OLMo Team, 2 OLMo 2 Furious, 2024",
+        _qk_norm_full_width,
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import LayerNormNoBias, ModelConfig
+from morph.config import LayerNormNoBias, ModelConfig, ZeroCentredRMSNorm
 from morph.forks.entry import Fork
 from morph.steps import Size
 
@@ -27,6 +27,11 @@ def _parallel_block(config: ModelConfig, size: Size) -> ModelConfig:
 
 def _layer_norm_no_bias(config: ModelConfig, size: Size) -> ModelConfig:
     return replace(config, norm=LayerNormNoBias(eps=config.norm.eps))
+
+
+def _zero_centred_norm(config: ModelConfig, size: Size) -> ModelConfig:
+    norm = ZeroCentredRMSNorm(eps=config.norm.eps)
+    return replace(config, norm=norm, attention=replace(config.attention, qk_norm=norm))
 
 
 NORMS: tuple[Fork, ...] = (
@@ -73,5 +78,14 @@ NORMS: tuple[Fork, ...] = (
         "mean; most others follow Llama.",
         "Chowdhery et al., PaLM, 2022; Cohere, Command R, 2024",
         _layer_norm_no_bias,
+    ),
+    Fork(
+        "zero-centred-norm", "qk-norm", "Gains stored around zero", 2024, "Gemma; Qwen3-Next", "norm",
+        ("norm", "attention.qk_norm"),
+        "the stored weight is the gain", "it is the gain's distance from 1",
+        "The same functions and the same start. Weight decay pulls a gain to 0 in one form and to 1 in the other, and "
+        "small weights round finer in bf16. Gemma and Qwen3-Next store distances, most others gains.",
+        "Gemma Team, Gemma, 2024; Qwen Team, Qwen3-Next, 2025",
+        _zero_centred_norm,
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from morph import config
 from morph.nn.cache import KVCache
 from morph.nn.context import Context
 from morph.nn.mask import Mask, block_table
-from morph.nn.norm import build_norm
+from morph.nn.norm import build_qk_norm
 from morph.nn.organ import Linear, Organ, use_plain
 from morph.nn.position import rotate
 from morph.nn.sink import Logits, Sink, fused_with_sink, softmax_with_sink
@@ -106,8 +106,8 @@ class SoftmaxAttention(Organ):
         self.k_proj = Linear(D, self.n_kv_heads * self.head_dim, bias=model.bias)
         self.v_proj = Linear(D, self.n_kv_heads * self.head_dim, bias=model.bias)
         self.o_proj = Linear(self.n_heads * self.head_dim, D, bias=model.bias)
-        self.q_norm = build_norm(spec.qk_norm, self.head_dim) if spec.qk_norm else None
-        self.k_norm = build_norm(spec.qk_norm, self.head_dim) if spec.qk_norm else None
+        self.q_norm = build_qk_norm(spec.qk_norm, self.n_heads, self.head_dim) if spec.qk_norm else None
+        self.k_norm = build_qk_norm(spec.qk_norm, self.n_kv_heads, self.head_dim) if spec.qk_norm else None
         self.sink = Sink(self.n_heads) if spec.sink else None
 
     def new_cache(self) -> KVCache:

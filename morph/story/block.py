@@ -16,7 +16,7 @@ from morph.config import (
     ModelConfig,
     MoE,
     PerLayer,
-    RMSNorm,
+    QKNorm,
     Rotary,
     Sinusoid,
     SlidingWindow,
@@ -58,6 +58,15 @@ WHERE = {
 """Where a sublayer's norms stand, in words, for each placement."""
 
 
+NAMES = {
+    "layer-norm": "LayerNorm",
+    "rms-norm": "RMSNorm",
+    "layer-norm-no-bias": "LayerNorm, no shift",
+    "zero-centred-rms-norm": "RMSNorm, 1 + w",
+}
+"""Kind of norm -> its name."""
+
+
 @dataclass(frozen=True)
 class Organ:
     """One part of the block.
@@ -97,7 +106,7 @@ def touched(paths: tuple[str, ...]) -> set[str]:
 
 
 def _norm(config: ModelConfig, key: str, where: str) -> Organ:
-    return Organ(key, "norm", "RMSNorm" if isinstance(config.norm, RMSNorm) else "LayerNorm", where)
+    return Organ(key, "norm", NAMES[config.norm.kind], where)
 
 
 def _sublayer_norm(config: ModelConfig, key: str) -> Organ:
@@ -163,10 +172,15 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
         ),
         *_bias(config, "attention.bias", "attention"),
         *_in_layers(config),
-        *([Organ("attention.qk_norm", "norm", "QK-norm", "on q and k")] if attention.qk_norm else []),
+        *([Organ("attention.qk_norm", "norm", "QK-norm", _qk_norm(attention.qk_norm))] if attention.qk_norm else []),
         *([Organ("attention.sink", "attention", "Sink", "a logit per head, no value")] if attention.sink else []),
         _mask(config),
     )  # fmt: skip
+
+
+def _qk_norm(spec: QKNorm) -> str:
+    where = {"full-width-rms-norm": "on q and k, across heads", "zero-centred-rms-norm": "on q and k, 1 + w"}
+    return where.get(spec.kind, "on q and k")
 
 
 def _mask(config: ModelConfig) -> Organ:
