@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = [  # from the ground up
     ["morph.errors"],
     ["morph.spec"],
+    ["morph.records"],
     ["morph.config"],
     ["morph.steps"],
     ["morph.forks"],
