@@ -107,3 +107,10 @@ def outlines(points: np.ndarray) -> np.ndarray:
         return np.zeros(0, dtype=int)
     jumps = np.abs(curves[1:, 0] - curves[:-1, 3]).max(axis=1) > 1e-6
     return np.concatenate([[0], np.flatnonzero(jumps) + 1])
+
+
+def are_straight(points: np.ndarray) -> np.ndarray:
+    """(n,): which of n curves, points (4n, 3), are lines walked at an even pace."""
+    curves = points.reshape(-1, 4, 3)[:, :, :2]
+    lines = curves[:, :1] + (curves[:, 3:] - curves[:, :1]) * np.array([1 / 3, 2 / 3])[:, None]
+    return np.abs(curves[:, 1:3] - lines).max(axis=(1, 2), initial=0.0) < 1e-4
