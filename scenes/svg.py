@@ -14,7 +14,7 @@ import typst
 
 from morph.story import Frame
 from scenes.board import Board
-from scenes.shape import Box, Shape, outlines
+from scenes.shape import Box, Shape, are_straight, outlines
 from scenes.theme import FRAME_HEIGHT, FRAME_WIDTH, UNITS_PER_POINT, Theme
 from scenes.type import WEIGHTS, Label, fonts
 
@@ -125,8 +125,7 @@ def _path(shape: Shape) -> str:
     curves = shape.points.reshape(-1, 4, 3)[:, :, :2]
     if not len(curves):
         return ""
-    third = curves[:, :1] + (curves[:, 3:] - curves[:, :1]) * np.array([1 / 3, 2 / 3])[:, None]
-    is_straight = np.abs(curves[:, 1:3] - third).max(axis=(1, 2)) < 1e-4
+    is_straight = are_straight(shape.points)
     whole = np.rint(curves * [SCALE, -SCALE]).astype(int)
     starts = outlines(shape.points).tolist()
     parts = []
