@@ -12,7 +12,12 @@ from scenes.theme import theme as make_theme
 if TYPE_CHECKING:
     from scenes.board import Board
 
-BOARDS = {"morph": "scenes.fig01_morph", "residual": "scenes.fig02_residual", "moe": "scenes.fig08_moe"}
+BOARDS = {
+    "morph": "scenes.fig01_morph",
+    "residual": "scenes.fig02_residual",
+    "rope": "scenes.fig03_rope",
+    "moe": "scenes.fig08_moe",
+}
 """Figure name -> the module whose `board(figure, index, theme)` draws its frames."""
 ABSENT = "scenes.absent"
 """Draws the frames, of any figure, that have nothing to show for the model."""

@@ -112,6 +112,11 @@ def _area(x: tuple[float, float], reach: float) -> Axes:
     return Axes((COLUMN + 0.45, -0.5, RIGHT, 1.75), x, (-reach, reach))
 
 
+def _ticks(place: int, last: int) -> list[float]:
+    """First, a place and last, but for a last one that would run into the place."""
+    return [0, place, last] if last > 1.2 * place else [0, place]
+
+
 def query(board: Board, frame: Frame, theme: Theme) -> None:
     """The query's pair, turned place by place."""
     board.cut = 0.3
@@ -134,7 +139,7 @@ def query(board: Board, frame: Frame, theme: Theme) -> None:
     )  # fmt: skip
     places = np.arange(len(features))
     area = _area((0, len(features) - 1), 1.15 * facts["reach"])
-    axes(board, "chart", theme, area, x_label="place m", y_label="its two features", x_ticks=[0, m, len(features) - 1],
+    axes(board, "chart", theme, area, x_label="place m", y_label="its two features", x_ticks=_ticks(m, len(features) - 1),
          y_ticks=[0])  # fmt: skip
     line(board, "first", theme, area, places, features[:, 0], "attention", width=4)
     line(board, "second", theme, area, places, features[:, 1], "attention", width=3, dash=True)
@@ -152,7 +157,7 @@ def key(board: Board, frame: Frame, theme: Theme) -> None:
     n = facts["places"][1]
     area = _area((0, len(scores) - 1), 1.15 * float(np.abs(scores).max()))
     axes(board, "chart", theme, area, x_label="place n of the key", y_label="dot product",
-         x_ticks=[0, n, len(scores) - 1], y_ticks=[0])  # fmt: skip
+         x_ticks=_ticks(n, len(scores) - 1), y_ticks=[0])  # fmt: skip
     line(board, "alone", theme, area, np.arange(len(scores)), scores, "cache", width=3)
     dots(board, "now", theme, area, [n], [scores[n]], "ink", size=0.08)
 
@@ -233,7 +238,7 @@ def _speed(value: float) -> str:
 
 
 def _turns(turns: float) -> str:
-    return f"{turns:.1f} turns" if turns >= 1 else f"{360 * turns:.0f}°" if turns > 0.03 else f"{360 * turns:.1f}°"
+    return f"{turns:.1f} turns" if turns >= 1 else f"{360 * turns:.0f}°" if turns > 0.03 else f"{360 * turns:.2g}°"
 
 
 def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
@@ -247,7 +252,7 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
     trained = area.point(length, 0)[0]
     board.put("trained:line", wire(theme, [(trained, area.at[1]), (trained, area.at[3] + 0.1)], "ink", 3))
     ink = theme.colour("ink")
-    board.put("trained:name", label(f"trained on texts of {length:,}", "floor", ink).at(trained, 2.55, "centre"))
+    board.put("trained:name", label(f"trained on texts of {length:,}", "floor", ink).at(max(trained, -2.6), 2.55, "centre"))
     drawn = facts["drawn"]
     rest = [i for i in range(len(waves)) if i not in drawn]
     if rest:
@@ -256,7 +261,9 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
         role, fill = ("position", "position") if waves[i] <= length else ("ghost", "background")
         board.put(f"pair{i}:ring", ring(theme, area.point(waves[i], i), 0.1, role, fill=fill))
     first, last = area.point(waves[drawn[0]], drawn[0]), area.point(waves[drawn[-1]], drawn[-1])
-    board.put("fastest:tokens", label(f"{waves[0]:,.1f} tokens", "floor", ink).at(first[0] + 0.22, first[1]))
+    if len(drawn) > 1:
+        fast = label(f"{waves[0]:,.1f} tokens", "floor", ink)
+        board.put("fastest:tokens", fast.at(first[0] - 0.22, first[1], "right"))
     share = length / waves[-1]
     words = f"{waves[-1]:,.0f} tokens, {share:.1%} of a turn seen" if share < 1 else f"{waves[-1]:,.0f} tokens"
     board.put("slowest:tokens", label(words, "floor", ink).at(last[0] - 0.22, last[1], "right"))
@@ -344,12 +351,12 @@ def longer(board: Board, frame: Frame, theme: Theme) -> None:
             if np.isnan(angle):
                 board.put(f"{key}:ring", ring(theme, (x, y), radius, "ghost", width=1.2))
                 continue
-            board.put(f"{key}:ring", ring(theme, (x, y), radius, fill="panel", width=1.5))
-            colour = theme.tint("position", SEEN, on="panel")
-            board.put(f"{key}:seen", sector(theme, (x, y), radius - 0.02, 0.0, seen[row, i], colour))
             new = seen[row, i] < 2 * np.pi - 1e-9 and angle > seen[row, i] + 1e-9
-            role, width = ("cache", 0.055) if new else ("ink", 0.035)
-            board.put(f"{key}:hand", hand(theme, (x, y), 0.92 * radius, angle, role, width=width, head=0.13))
+            (rim, role), thick = ("position", "position") if new else ("ghost", "ink"), 0.06 if new else 0.035
+            board.put(f"{key}:ring", ring(theme, (x, y), radius, rim, fill="panel", width=4 if new else 1.5))
+            colour = theme.tint("position", SEEN, on="panel")
+            board.put(f"{key}:seen", sector(theme, (x, y), radius - 0.03, 0.0, seen[row, i], colour))
+            board.put(f"{key}:hand", hand(theme, (x, y), 0.9 * radius, angle, role, width=thick, head=0.14))
 
 
 DRAW: dict[str, Callable[[Board, Frame, Theme], None]] = {

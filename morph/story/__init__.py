@@ -9,7 +9,12 @@ from typing import Any
 from morph.errors import MorphError, nearest
 from morph.story.frame import Array, Claim, Figure, Frame
 
-MODULES = {"morph": "morph.story.morph", "residual": "morph.story.residual", "moe": "morph.story.moe"}
+MODULES = {
+    "morph": "morph.story.morph",
+    "residual": "morph.story.residual",
+    "rope": "morph.story.rope",
+    "moe": "morph.story.moe",
+}
 """Figure name -> the module whose `figure(**options)` makes it."""
 
 

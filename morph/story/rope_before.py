@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from morph.config import LearnedPosition, ModelConfig, Rope, Rotary, Sinusoid
+from morph.config import LearnedPosition, ModelConfig, Rope, Rotation, Sinusoid
 from morph.errors import MorphError
 from morph.model import Decoder
 from morph.nn.position import sinusoid_table
@@ -58,7 +58,7 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
         alt=(
             f"Eight tokens, {' '.join(words)}, and the same tokens shuffled, lines joining each to itself. Below, how "
             f"much each token's attention output changed. Left, without a mask: nothing, at most {power(least)}. "
-            f"Right, with the causal mask: up to {most:.2f} of its length. The attention weights of token {words[token]} "
+            f"Right, with the causal mask: up to {most:.2f} of its length. Attention weights of token {words[token]} "
             "are shown as a strip above and below: without a mask they move along with the tokens, with it they differ."
         ),
         claim=Claim(
@@ -175,6 +175,7 @@ def table(subject: Subject) -> Frame:
     else:
         config = replace(subject.config, position=LearnedPosition(length=subject.config.context_length))
         owner, mine = siblings(subject, [config])[0], False
+    assert owner.model.positions is not None
     rows = owner.model.positions.weight.detach().double().numpy()
     length = len(rows)
     refusal = _refusal(owner.model, owner.ids(length + 1))
@@ -183,7 +184,7 @@ def table(subject: Subject) -> Frame:
         key="learned",
         title="2018: learn every row",
         caption=(
-            f"{length} trained rows, {rows.size:,} parameters. Token {length + 1} needs row {length}, "
+            f"{length} rows to train, {rows.size:,} parameters. Token {length + 1} needs row {length}, "
             "and there is none."
         ),
         alt=(
@@ -225,7 +226,7 @@ def requirement(subject: Subject, layer: Layer) -> Frame:
     a, b = (layer.x[i].expand(GRID, -1) for i in (first, second))
     wave = sinusoid_table(GRID, layer.x.shape[1], Sinusoid().base)
 
-    def meet(rope: Rotary | None, added: torch.Tensor | float) -> np.ndarray:
+    def meet(rope: Rotation | None, added: torch.Tensor | float) -> np.ndarray:
         q, k = layer.attend(a + added, rope)["queries"][0], layer.attend(b + added, rope)["keys"][0]
         return np.asarray(q @ k.T * q.shape[-1] ** -0.5)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import morph
-from morph.config import LearnedPosition, NoPosition, Rotary, Sinusoid
+from morph.config import LearnedPosition, NoPosition, Rotation, Sinusoid
 from morph.nn.attention import SoftmaxAttention
 from morph.nn.context import Context
 from morph.nn.position import frequencies
@@ -42,7 +42,7 @@ class Layer:
     x: Tensor
 
     @property
-    def rope(self) -> Rotary | None:
+    def rope(self) -> Rotation | None:
         """How the layer turns its queries and keys."""
         return self.attention.rope
 
@@ -53,7 +53,7 @@ class Layer:
             return np.zeros(0)
         return np.asarray(frequencies(self.rope, self.attention.head_dim).numpy())
 
-    def attend(self, x: Tensor, rope: Rotary | None) -> dict[str, np.ndarray]:
+    def attend(self, x: Tensor, rope: Rotation | None) -> dict[str, np.ndarray]:
         """The layer's own forward pass over rows `x` (S, D) at places 0 .. S-1, by the trace's names; batch dropped.
 
         With `rope` None the layer is told nothing of places, but for its causal mask.

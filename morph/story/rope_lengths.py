@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from morph.config import PartialRope, Rope, Rotary, YarnRope
+from morph.config import PartialRope, Rope, Rotation, YarnRope
 from morph.nn.position import frequencies
-from morph.story.frame import Array, Claim, Frame
+from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.rope_layer import EXACT, TURN
 from morph.story.rope_pairs import Live, drawn
 
@@ -154,7 +154,9 @@ def _bases_hold(waves: np.ndarray, lengths: np.ndarray, full: list[int]) -> bool
 def longer(live: Live) -> Frame:
     """Which angles a text `FACTOR` times longer shows that no trained text did."""
     base, features, length = live.rope.base, live.layer.attention.head_dim, live.length
-    ropes: list[tuple[str, Rotary | None]] = [
+    if features < 4:
+        return absent("longer", "Longer texts", f"A head of {features} features is one pair: nothing can be left out.")
+    ropes: list[tuple[str, Rotation | None]] = [
         ("RoPE", Rope(base=base)),
         ("YaRN", YarnRope(base=base, factor=FACTOR, original_length=length)),
         ("Partial", PartialRope(base=base, fraction=2 * (features // 4) / features)),
@@ -184,7 +186,7 @@ def longer(live: Live) -> Frame:
             "hands. NoPE: no hands."
         ),
         claim=Claim(
-            text="YaRN keeps the fastest pair, divides the slowest by its factor and shows no new angle.",
+            text="YaRN keeps the fastest pair, slows the slow ones by at most its factor, and shows no new angle.",
             holds=lambda f: _longer_holds(f),
         ),
         arrays={
@@ -210,5 +212,5 @@ def _longer_holds(frame: Frame) -> bool:
     speeds, seen, hand = (frame.arrays[name].values for name in ("speeds", "seen", "hand"))
     ratio = speeds[0] / speeds[1]
     new = unseen(hand, seen).sum(1).tolist()
-    ends = abs(ratio[0] - 1) < EXACT and abs(ratio[-1] - frame.facts["factor"]) < EXACT
-    return bool(ends and new == frame.facts["new"] and new[1] == 0 and np.isnan(speeds[3]).all())
+    slowed = abs(ratio[0] - 1) < EXACT and (np.diff(ratio) > -EXACT).all() and ratio[-1] < frame.facts["factor"] + EXACT
+    return bool(slowed and new == frame.facts["new"] and new[1] == 0 and np.isnan(speeds[3]).all())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from morph.config import Rotary
+from morph.config import Rotation
 from morph.story.frame import Array, Claim, Frame
 from morph.story.rope_layer import EXACT, TURN, Layer, dot, pairs, power
 from morph.story.subject import Subject
@@ -39,7 +39,7 @@ class Live:
 
     subject: Subject
     layer: Layer
-    rope: Rotary
+    rope: Rotation
     speeds: np.ndarray
     queries: np.ndarray
     keys: np.ndarray
@@ -49,7 +49,7 @@ class Live:
     tokens: tuple[int, int]
 
     @classmethod
-    def of(cls, subject: Subject, layer: Layer, rope: Rotary) -> Live:
+    def of(cls, subject: Subject, layer: Layer, rope: Rotation) -> Live:
         seen, speeds = layer.attend(layer.x, None), layer.speeds
         q, k = seen["queries"], seen["keys"].repeat(len(seen["queries"]) // len(seen["keys"]), axis=0)
         queries, keys, n = pairs(q, len(speeds)), pairs(k, len(speeds)), 2 * len(speeds)
@@ -241,8 +241,8 @@ def _score(live: Live, m: float, n: float) -> float:
 
 def slide(live: Live) -> Frame:
     slides = np.arange(live.length + 1)
-    both = np.array([_score(live, QUERY_AT + s, KEY_AT + s) for s in slides])
-    alone = np.array([_score(live, QUERY_AT + s, KEY_AT) for s in slides])
+    both = np.array([_score(live, QUERY_AT + s, KEY_AT + s) for s in slides.tolist()])
+    alone = np.array([_score(live, QUERY_AT + s, KEY_AT) for s in slides.tolist()])
     whole = _whole(live, slides)
     deviation = float(max(np.ptp(both), np.ptp(whole)))
     at = (QUERY_AT + SLIDE, KEY_AT + SLIDE)
@@ -335,7 +335,7 @@ def _speeds_hold(speeds: np.ndarray, geometric: bool) -> bool:
 def _small(turns: float) -> str:
     """A turn's part as an angle."""
     degrees = 360 * turns
-    return f"{degrees:.1f}°" if degrees < 10 else f"{degrees:.0f}°"
+    return f"{degrees:.0f}°" if degrees >= 10 else f"{degrees:.2g}°" if degrees >= 1e-3 else f"{power(degrees)}°"
 
 
 def _rope_source(live: Live) -> str:
