@@ -226,20 +226,63 @@ class NoBalance(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SoftmaxRouter(Spec):
+    """Softmax over all experts; the chosen ones' probabilities are divided by their sum (Mixtral, 2024)."""
+
+    kind: ClassVar[str] = "softmax-router"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchRouter(Spec):
+    """Softmax over all experts; the chosen ones' probabilities are their weights as they are (Fedus et al., 2021)."""
+
+    kind: ClassVar[str] = "switch-router"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigmoidRouter(Spec):
+    """A sigmoid for each expert; the chosen ones' values are divided by their sum (DeepSeek-V3, 2024)."""
+
+    kind: ClassVar[str] = "sigmoid-router"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLimitedRouter(Spec):
+    """A sigmoid router that stays within `n_kept` of `n_groups` groups of neighbouring experts (DeepSeek-V3, 2024)."""
+
+    kind: ClassVar[str] = "group-limited-router"
+    n_groups: int
+    n_kept: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedGate(Spec):
+    """A sigmoid for each token multiplies what the shared experts answer (Qwen1.5-MoE, 2024)."""
+
+    kind: ClassVar[str] = "shared-gate"
+
+
+Router = SoftmaxRouter | SwitchRouter | SigmoidRouter | GroupLimitedRouter
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoE(Spec):
     """`top_k` of `n_experts` feed-forward experts a token, and `n_shared` that every token uses.
 
-    The chosen experts' probabilities are divided by their sum and multiplied by `routed_scale`.
+    The chosen experts' weights come from the router and are multiplied by `routed_scale`.
     """
 
     kind: ClassVar[str] = "moe"
     may_be_zero: ClassVar[tuple[str, ...]] = ("n_shared",)
+    added: ClassVar[tuple[str, ...]] = ("router",)
     expert: GatedMLP
     n_experts: int
     n_shared: int = 0
     top_k: int
     routed_scale: float
     balance: AuxiliaryLoss | SelectionBias | NoBalance
+    router: Router = SoftmaxRouter()
+    shared_gate: SharedGate | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -247,6 +290,22 @@ class MoE(Spec):
             self.top_k <= self.n_experts,
             f"moe.top_k = {self.top_k} is more than n_experts = {self.n_experts}; choose top_k <= {self.n_experts}",
         )
+        require(
+            self.shared_gate is None or self.n_shared > 0,
+            "moe.shared_gate has no shared expert to multiply; give n_shared >= 1 or leave it out",
+        )
+        if isinstance(self.router, GroupLimitedRouter):
+            groups, kept, size = self.router.n_groups, self.router.n_kept, self.n_experts // self.router.n_groups
+            require(
+                self.n_experts % groups == 0 and size > 1,
+                f"moe.router.n_groups = {groups} does not cut n_experts = {self.n_experts} in equal groups of 2 or "
+                f"more; choose one of {divisors(self.n_experts)} below {self.n_experts}",
+            )
+            require(
+                kept <= groups and self.top_k <= kept * size,
+                f"moe.router.n_kept = {kept} of {groups} groups of {size} cannot hold top_k = {self.top_k}; "
+                f"choose {-(-self.top_k // size)} to {groups}",
+            )
 
     @property
     def active_width(self) -> int:
@@ -254,12 +313,22 @@ class MoE(Spec):
         return self.expert.width * (self.top_k + self.n_shared)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DenseFirst(Spec):
+    """The first `n_dense` layers keep one dense network, all others have experts (DeepSeekMoE, 2024)."""
+
+    kind: ClassVar[str] = "dense-first"
+    n_dense: int
+    dense: GatedMLP
+    experts: MoE
+
+
 # ---- the whole -----------------------------------------------------------------------------------------------
 
 Norm = LayerNorm | RMSNorm | LayerNormNoBias | ZeroCentredRMSNorm
 QKNorm = RMSNorm | ZeroCentredRMSNorm | FullWidthRMSNorm
 Layout = AllGlobal | Interleaved | AllLocal
-FeedForward = MLP | GatedMLP | MoE
+FeedForward = MLP | GatedMLP | MoE | DenseFirst
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +348,7 @@ class ModelConfig(Spec):
         position: how tokens know their place.
         attention: the softmax attention used by every softmax layer.
         layout: which layers are local and what they use.
-        feed_forward: what a token computes by itself.
+        feed_forward: what a token computes by itself (see `feed_forward_in` for one layer).
         tied: whether the head is the embedding's transpose.
     """
 
@@ -318,6 +387,12 @@ class ModelConfig(Spec):
                 f"position.length = {position.length} is less than context_length = {self.context_length}; "
                 f"give at least {self.context_length}",
             )
+        if isinstance(self.feed_forward, DenseFirst):
+            require(
+                self.feed_forward.n_dense < self.n_layers,
+                f"feed_forward.n_dense = {self.feed_forward.n_dense} leaves none of n_layers = {self.n_layers} for "
+                f"experts; choose less, or a dense feed_forward",
+            )
         if isinstance(position, Sinusoid):
             require(
                 self.d_model % 2 == 0,
@@ -330,6 +405,18 @@ class ModelConfig(Spec):
         if isinstance(layout, AllLocal) or (isinstance(layout, Interleaved) and not layout.is_global(layer)):
             return layout.local
         return self.attention
+
+    def feed_forward_in(self, layer: int) -> MLP | GatedMLP | MoE:
+        """What layer `layer` (from 0) computes within a token."""
+        if isinstance(self.feed_forward, DenseFirst):
+            return self.feed_forward.dense if layer < self.feed_forward.n_dense else self.feed_forward.experts
+        return self.feed_forward
+
+    @property
+    def moe(self) -> MoE | None:
+        """The mixture of experts of the layers that have one; None when no layer has."""
+        last = self.feed_forward_in(self.n_layers - 1)
+        return last if isinstance(last, MoE) else None
 
     def position_in(self, layer: int) -> Sinusoid | LearnedPosition | InLayer:
         """How layer `layer` (from 0) knows places; what is added to the embedding once, every layer can read."""

@@ -15,9 +15,9 @@ from morph.nn.block import BLOCKS, Block
 from morph.nn.cache import Cache
 from morph.nn.context import Context
 from morph.nn.loss import cross_entropy
-from morph.nn.moe import Router
 from morph.nn.norm import build_norm
 from morph.nn.organ import Embedding, Linear, Organ, init_weights
+from morph.nn.router import Router
 
 
 @dataclass(frozen=True)

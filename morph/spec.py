@@ -31,6 +31,8 @@ class Spec:
 
     kind: ClassVar[str]
     may_be_zero: ClassVar[tuple[str, ...]] = ()
+    added: ClassVar[tuple[str, ...]] = ()
+    """Fields that came after the first files: a file leaves them out at their default, so that old files stay true."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -120,11 +122,11 @@ def one_of(name: str, value: Any, allowed: Any) -> None:
 
 
 def to_dict(spec: Spec) -> dict[str, Any]:
-    """Nested dictionaries of plain values, each with the record's `kind`; None is left out."""
+    """Nested dictionaries of plain values, each with its `kind`, without what is None and `added` fields at their default."""
     data: dict[str, Any] = {"kind": spec.kind}
     for field in fields(spec):
         value = getattr(spec, field.name)
-        if value is not None:
+        if value is not None and not (field.name in spec.added and value == field.default):
             data[field.name] = to_dict(value) if isinstance(value, Spec) else value
     return data
 

@@ -165,9 +165,10 @@ def test_bf16_autocast_stays_near_fp32_in_both_forms(fork: Fork) -> None:
     exact, fast = model(ids), rough()
     with plain_forms():
         plain = rough()
-    least = 0.99 if isinstance(model.config.feed_forward, morph.config.MoE) else 0.999  # close routes can flip
     for other in (fast, plain):
-        assert float(torch.nn.functional.cosine_similarity(other, exact, dim=-1).mean()) > least
+        alike = torch.nn.functional.cosine_similarity(other, exact, dim=-1)
+        # close routes can flip, of a few tokens
+        assert float(alike.median() if model.config.moe else alike.mean()) > 0.999
 
 
 @EACH

@@ -11,7 +11,8 @@ import morph
 from morph.config import AuxiliaryLoss, GatedMLP, ModelConfig, MoE, SelectionBias
 from morph.model import Decoder
 from morph.nn.context import Context
-from morph.nn.moe import Experts, Router
+from morph.nn.moe import Experts
+from morph.nn.router import Router
 from morph.steps import stage
 from tests.models import random_ids, relative_error, stage_model
 from tests.tools import need

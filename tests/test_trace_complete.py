@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 import morph
-from morph.config import MoE
 from morph.errors import MorphError
 from morph.measure import held as held_module
 from morph.measure.held import held
@@ -25,10 +24,10 @@ LENGTH, WINDOW = 37, 16  # longer than two windows
 
 def letters(model: Decoder, batch: int, length: int) -> dict[str, int]:
     """What each letter of a shape stands for in a pass without cache; other letters are free."""
-    config, moe = model.config, model.config.feed_forward
+    config, moe = model.config, model.config.moe
     known = {"B": batch, "S": length, "N": length, "T": batch * length, "D": config.d_model, "V": config.vocab_size}
     known |= {"H": config.attention.n_heads, "K": config.attention.n_kv_heads, "Dh": config.attention.width}
-    return known | ({"E": moe.n_experts, "k": moe.top_k} if isinstance(moe, MoE) else {})
+    return known | ({"E": moe.n_experts, "k": moe.top_k} if moe is not None else {})
 
 
 @pytest.mark.parametrize("which", EVERY)
@@ -157,13 +156,14 @@ def test_a_trace_is_a_mapping() -> None:
 
 def test_nothing_is_computed_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Untraced, no softmax is written out and no choice is counted."""
-    from morph.nn import moe, organ
+    from morph.nn import moe, organ, router
 
     def never(*args: object, **kwargs: object) -> None:
         raise AssertionError("computed for a trace that nobody opened")
 
     monkeypatch.setattr(attention_module, "attention_weights", never)
-    monkeypatch.setattr(moe, "_tally", never)
+    monkeypatch.setattr(moe, "tally", never)
+    monkeypatch.setattr(router, "tally", never)
     monkeypatch.setattr(moe.Experts, "can_group", lambda self, x: False)  # the loop needs no tally
     monkeypatch.setattr(organ.Organ, "recorder", None)
     for which in EVERY:

@@ -81,7 +81,7 @@ class Count:
     def active(self) -> Active:
         """Parameters that one token meets."""
         resting = 0
-        if isinstance(moe := self.config.feed_forward, c.MoE):
+        if moe := self.config.moe:
             layers = [m for m in self._model.modules() if isinstance(m, MixtureOfExperts)]
             routed = sum(p.numel() for layer in layers for p in layer.experts.parameters())
             resting = routed - routed // moe.n_experts * moe.top_k
@@ -141,16 +141,16 @@ class Count:
                 window = min(S, mixer.window) if isinstance(mixer, c.SlidingWindow) else S
                 scores += per_pair * (window * (window + 1) // 2 + (S - window) * window)
                 dense += per_pair * S * S
-        linear += 2 * S * model.n_layers * _feed_forward_weights(model)
+        linear += 2 * S * sum(_feed_forward_weights(model, layer) for layer in range(model.n_layers))
         head = 2 * S * model.d_model * model.vocab_size
         return Flops(S, linear, head, scores, dense, delta)
 
 
-def _feed_forward_weights(model: c.ModelConfig) -> int:
-    """Matrix entries that a token meets in one feed-forward layer, the router's included."""
-    spec, D = model.feed_forward, model.d_model
+def _feed_forward_weights(model: c.ModelConfig, layer: int) -> int:
+    """Matrix entries that a token meets in one feed-forward layer, the router's and the gate's included."""
+    spec, D = model.feed_forward_in(layer), model.d_model
     if isinstance(spec, c.MoE):
-        return 3 * D * spec.active_width + D * spec.n_experts
+        return 3 * D * spec.active_width + D * (spec.n_experts + (spec.shared_gate is not None))
     return (3 if isinstance(spec, c.GatedMLP) else 2) * D * spec.width
 
 

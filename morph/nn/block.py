@@ -33,9 +33,9 @@ def build_mixer(model: config.ModelConfig, layer: int) -> SoftmaxAttention | Gat
     return SoftmaxAttention(model, model.position_in(layer), window)
 
 
-def build_feed_forward(model: config.ModelConfig) -> MLP | GatedMLP | MixtureOfExperts:
-    """What a token computes by itself."""
-    spec = model.feed_forward
+def build_feed_forward(model: config.ModelConfig, layer: int) -> MLP | GatedMLP | MixtureOfExperts:
+    """What a token computes by itself in layer `layer`."""
+    spec = model.feed_forward_in(layer)
     if isinstance(spec, config.MoE):
         return MixtureOfExperts(spec, model.d_model)
     if isinstance(spec, config.GatedMLP):
@@ -66,7 +66,7 @@ class TwoNormBlock(Block):
         self.attention_norm = build_norm(model.norm, model.d_model)
         self.attention = build_mixer(model, layer)
         self.feed_forward_norm = build_norm(model.norm, model.d_model)
-        self.feed_forward = build_feed_forward(model)
+        self.feed_forward = build_feed_forward(model, layer)
 
 
 class PostNormBlock(TwoNormBlock):
@@ -150,7 +150,7 @@ class ParallelBlock(Block):
         super().__init__(model, layer)
         self.norm = build_norm(model.norm, model.d_model)
         self.attention = build_mixer(model, layer)
-        self.feed_forward = build_feed_forward(model)
+        self.feed_forward = build_feed_forward(model, layer)
 
     def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
         """The stream after this block."""

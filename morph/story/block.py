@@ -7,7 +7,7 @@ from typing import Any
 
 from morph.config import (
     Alibi,
-    AuxiliaryLoss,
+    DenseFirst,
     GatedDeltaNet,
     GatedMLP,
     InLayer,
@@ -42,6 +42,8 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "feed_forward.top_k": ("feed_forward", "feed_forward.router"),
     "feed_forward.routed_scale": ("feed_forward.router",),
     "feed_forward.n_shared": ("feed_forward.shared",),
+    "feed_forward.shared_gate": ("feed_forward.shared",),
+    "feed_forward.router": ("feed_forward.router",),
     "feed_forward.balance": ("feed_forward.balance",),
 }
 """Config path -> the organs that may look different when it changes, and no others."""
@@ -202,9 +204,28 @@ def _mask(config: ModelConfig) -> Organ:
     return Organ("attention.mask", "attention", "Causal masks", detail, data)
 
 
+ROUTERS = {
+    "softmax-router": "Router",
+    "switch-router": "Switch router",
+    "sigmoid-router": "Sigmoid router",
+    "group-limited-router": "Grouped router",
+}
+"""Kind of router -> its name."""
+
+BALANCES = {
+    "auxiliary-loss": ("Auxiliary loss", "in the objective"),
+    "selection-bias": ("Selection bias", "moved by the load"),
+    "no-balance": ("No balancing", "load as it falls"),
+}
+"""Kind of balancing -> its name, and how it works in a few words."""
+
+
 def _feed_forward(config: ModelConfig) -> tuple[Organ, ...]:
     ffn, norm = config.feed_forward, _sublayer_norm(config, "feed_forward.norm")
     bias = _bias(config, "feed_forward.bias", "ffn")
+    first = f", {ffn.n_dense} layer dense" if isinstance(ffn, DenseFirst) else ""
+    if isinstance(ffn, DenseFirst):
+        ffn = ffn.experts
     if not isinstance(ffn, MoE):
         kind, matrices = ("gated", "three") if isinstance(ffn, GatedMLP) else ("plain", "two")
         name = {"relu": "ReLU", "silu": "SiLU"}[ffn.activation]
@@ -212,16 +233,16 @@ def _feed_forward(config: ModelConfig) -> tuple[Organ, ...]:
         detail = f"{matrices} matrices of width {ffn.width}, {name}"
         return (norm, Organ("feed_forward", "ffn", "Feed-forward", detail, data), *bias)
     data = {"kind": "experts", "experts": ffn.n_experts, "chosen": ffn.top_k, "width": ffn.expert.width}
-    balanced = "Auxiliary loss" if isinstance(ffn.balance, AuxiliaryLoss) else "Selection bias"
-    how = "in the objective" if isinstance(ffn.balance, AuxiliaryLoss) else "moved by the load"
-    shared = Organ("feed_forward.shared", "ffn", f"{ffn.n_shared} shared", "always on", {"experts": ffn.n_shared})
+    balanced, how = BALANCES[ffn.balance.kind]
+    when = "times a gate" if ffn.shared_gate else "always on"
+    shared = Organ("feed_forward.shared", "ffn", f"{ffn.n_shared} shared", when, {"experts": ffn.n_shared})
     return (
         norm,
         Organ(
-            "feed_forward", "ffn", "Mixture of experts", f"{ffn.n_experts} experts of width {ffn.expert.width}",
+            "feed_forward", "ffn", "Mixture of experts", f"{ffn.n_experts} experts of width {ffn.expert.width}{first}",
             data,
         ),
-        Organ("feed_forward.router", "ffn", "Router", f"top {ffn.top_k} of {ffn.n_experts}"),
+        Organ("feed_forward.router", "ffn", ROUTERS[ffn.router.kind], f"top {ffn.top_k} of {ffn.n_experts}"),
         *([shared] if ffn.n_shared else []),
         Organ("feed_forward.balance", "ffn", balanced, how),
         *bias,

@@ -137,8 +137,9 @@ def _owner(run: Run) -> dict[str, str]:
 def _read_state(run: Run, folder: Path, remedy: str) -> dict[str, Any]:
     """The record of a checkpoint, of this run and within its steps."""
     path, owner = folder / STATE, _owner(run)
-    moe = run.config.feed_forward if isinstance(run.config.feed_forward, MoE) else None
-    shape = (run.config.n_layers, moe.n_experts) if moe else None
+    config, moe = run.config, run.config.moe
+    routed = sum(isinstance(config.feed_forward_in(layer), MoE) for layer in range(config.n_layers))
+    shape = (routed, moe.n_experts) if moe else None
     record = require_fields(
         files.read_json(path),
         {"step": COUNT, "cpu_seconds": SHARE, "load": _load_of(shape), "random": TABLE, "sha256": TABLE}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import morph
 from morph.errors import MorphError
-from morph.nn.moe import Router
+from morph.nn.router import Router
 from morph.train import data
 from morph.train.checkpoint import State, restore, save_checkpoint
 from morph.train.device import pick_device, pick_precision, world
