@@ -175,7 +175,8 @@ def _router(s: Stage) -> None:
     for e in chosen:
         x, y = area.point(e, float(p[e]))
         s.text(f"probability:{e}", f"{100 * p[e]:.0f}", (x, y + 0.17), "centre", colour="ink")
-    s.text("probability:unit", "probability of the last token's experts, in per cent", (LEFT, 2.28))
+    what = "probability" if s.facts["adds_to_one"] else "score"
+    s.text("probability:unit", f"{what} of each expert for the last token, in per cent", (LEFT, 2.28))
     _passage(s)
     s.experts(chosen)
 
@@ -243,6 +244,8 @@ def _combination(s: Stage) -> None:
         s.board, "map.scale", s.theme, (SIDE, 1.72, SIDE + 0.2, 2.58), role="ffn", limits=(-limit, limit), signed=True
     )
     error = f"{len(total)} channels; the largest difference is {s.facts['error']}"
+    if len(keep) < len(chosen):
+        error += f"; the {len(keep)} largest of {len(chosen)} weights are drawn"
     s.text("error:name", error, (LEFT, HEADER_Y - 0.1), colour="ink")
     s.experts(chosen, shared=always)
 

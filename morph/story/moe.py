@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch.nn import Parameter
 
-from morph.config import MoE
+from morph.config import GroupLimitedRouter, MoE
 from morph.nn.moe import MixtureOfExperts
 from morph.story.frame import Array, Claim, Figure, Frame, absent
 from morph.story.moe_balance import KEYS, RECORDINGS, TITLES, balance_frames, kind_of
@@ -192,42 +192,54 @@ def _experts(subject: Subject, dense: Subject, here: Routing) -> Frame:
 
 def _router(subject: Subject, here: Routing) -> Frame:
     facts, p, bias, chosen = facts_of(subject, here), here.probabilities[-1], here.bias, here.chosen[-1]
-    how = "most probable" if not bias.any() else "highest, a selection bias added,"
+    n, k = facts["n_experts"], facts["top_k"]
+    adds_to_one = abs(float(p.sum()) - 1) < 1e-3  # a sigmoid router scores each expert by itself
+    what = "probability" if adds_to_one else "score"
+    how = "highest, a selection bias added," if bias.any() else "highest"
+    end = f"hold {percent(p[chosen].sum() / p.sum())} of {'it' if adds_to_one else 'all'}"
     return Frame(
         key="router",
         title=TITLE_OF["router"],
         caption=(
-            f"The router gives each of {facts['n_experts']} experts a probability. The {facts['top_k']} {how} hold "
-            f"{percent(p[chosen].sum())} of it; an even router would give them "
-            f"{percent(facts['top_k'] / facts['n_experts'])}."
+            f"The router gives each of {n} experts a {what}. The {k} {how} {end}; "
+            f"an even router would give them {percent(k / n)}."
         ),
         alt=(
-            f"A bar for each of {facts['n_experts']} experts: its probability for the token {here.tokens[-1]!r}, the "
-            f"last of {''.join(here.tokens)!r}. Full are the chosen: "
+            f"A bar for each of {n} experts: its {what} for the token {here.tokens[-1]!r}, the last of "
+            f"{''.join(here.tokens)!r}. Full are the chosen: "
             + ", ".join(f"{e} with {p[e]:.3f}" for e in sorted(chosen.tolist()))
             + "."
         ),
         claim=Claim(
-            text="Probabilities add to 1, and no expert left out has more (bias included) than a chosen one.",
+            text="No expert left out has more, bias included, than a chosen one; probabilities add to 1.",
             holds=_best_are_chosen,
         ),
         arrays={
             "probabilities": Array(
                 values=p.round(6).astype(float), axes=("expert",), source=f"{router_of(here)}.probabilities"
             ),
-            "bias": Array(values=bias.round(6).astype(float), axes=("expert",), source="router.selection_bias"),
+            "bias": Array(
+                values=bias.round(6).astype(float), axes=("expert",), source=f"{router_of(here)}.selection_bias"
+            ),
             "chosen": Array(values=chosen, axes=("rank",), source=f"{router_of(here)}.chosen"),
         },
-        facts=facts,
+        facts={**facts, "adds_to_one": adds_to_one, "groups": _groups(subject)},
         source=reads(subject),
     )
 
 
+def _groups(subject: Subject) -> int:
+    """In how many groups the router chooses, 1 when it is free to take any expert."""
+    moe = subject.config.feed_forward
+    return moe.router.n_groups if isinstance(moe, MoE) and isinstance(moe.router, GroupLimitedRouter) else 1
+
+
 def _best_are_chosen(frame: Frame) -> bool:
     p, chosen = frame.arrays["probabilities"].values, frame.arrays["chosen"].values
-    score = p + frame.arrays["bias"].values
+    score, free = p + frame.arrays["bias"].values, frame.facts["groups"] == 1
     left_out = np.delete(score, chosen)
-    return bool(abs(p.sum() - 1) < 1e-3 and (not left_out.size or score[chosen].min() >= left_out.max() - 2e-6))
+    best = not left_out.size or score[chosen].min() >= left_out.max() - 2e-6
+    return bool((best or not free) and (abs(p.sum() - 1) < 1e-3) == frame.facts["adds_to_one"])
 
 
 def _dispatch(subject: Subject, here: Routing) -> Frame:
@@ -296,9 +308,9 @@ def _combination(subject: Subject, here: Routing) -> Frame:
             ),
             "sizes": Array(
                 values=np.linalg.norm(parts, axis=1).round(4).astype(float), axes=("expert",),
-                source="length of weight x expert(x), the expert run again on what the layer read",
+                source=f"length of weight x blocks.{here.layer}.feed_forward.experts.parts",
             ),
-            "sum": Array(values=total, axes=("channel",), source="sum of weight x expert(x), and shared(x)"),
+            "sum": Array(values=total, axes=("channel",), source="sum of weight x experts.parts, and shared.*.output"),
             "output": Array(values=here.output[-1], axes=("channel",), source=f"blocks.{here.layer}.feed_forward"),
             "error": Array(values=np.array(error), axes=(), source="largest difference of sum and output, in fp32"),
         },
@@ -341,7 +353,7 @@ def _shared(subject: Subject, here: Routing) -> Frame:
             ),
             "ratio": Array(
                 values=ratio.round(4).astype(float), axes=("token",),
-                source="length of shared(x) over the mean length of weight x expert(x)",
+                source="length of shared.*.output over the mean length of weight x experts.parts",
             ),
         },
         facts=facts,

@@ -1,7 +1,6 @@
 """What one routed layer does with some tokens, for figure 8.
 
-The routing comes from the trace of a forward pass; what each expert adds is that expert, run again on what the layer
-read.
+Everything comes from the trace of one forward pass, the layer's own output from a hook beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 
 import morph
 from morph.config import MoE
-from morph.nn.context import Context
 from morph.nn.moe import MixtureOfExperts
 from morph.story.subject import Subject
 from morph.story.text import shown
@@ -79,28 +77,30 @@ def middle_layer(subject: Subject) -> int:
 def route(subject: Subject, length: int, batch: int = 1) -> Routing:
     """The middle routed layer on `batch` stretches of the figures' passage, one after the other in T."""
     layer, ids = middle_layer(subject), subject.ids(length, batch)
-    moe = feed_forward(subject.model.blocks[layer])
-    assert isinstance(moe, MixtureOfExperts)
     with morph.trace(subject.model) as seen:
-        inside, outside = passing(subject, moe, ids)
-    of = f"blocks.{layer}.feed_forward.router"
-    chosen, weights = seen[f"{of}.chosen"], seen[f"{of}.weights"]
-    x = inside.flatten(0, 1)
-    context = Context(0, length, None, ids.device, torch.float32)
-    shared = sum((expert(inside, context).flatten(0, 1) for expert in moe.shared), torch.zeros_like(x))
-    one = torch.ones(len(x), 1)
-    parts = [moe.experts.plain(x, one, chosen[:, r : r + 1]) * weights[:, r : r + 1] for r in range(chosen.shape[1])]
-    bias = getattr(moe.router, "selection_bias", torch.zeros(len(moe.experts.gate)))
+        output = passing(subject, feed_forward(subject.model.blocks[layer]), ids)[1]
+    of = f"blocks.{layer}.feed_forward"
+
+    def read(name: str) -> np.ndarray:
+        return seen[f"{of}.{name}"].numpy()
+
+    probabilities, weights = read("router.probabilities"), read("router.weights")
+    shared = np.zeros_like(output.numpy())
+    gate = read("shared_gate")[..., None] if f"{of}.shared_gate" in seen else 1.0
+    for name in seen:
+        if name.startswith(f"{of}.shared.") and name.endswith(".output"):
+            shared = shared + gate * seen[name].numpy()
+    has_bias = f"{of}.router.selection_bias" in seen
     return Routing(
         layer=layer,
         tokens=tuple(shown(int(t)) for t in ids.flatten()),
-        probabilities=seen[f"{of}.probabilities"].numpy(),
-        bias=bias.numpy().copy(),
-        chosen=chosen.numpy(),
-        weights=weights.numpy(),
-        parts=torch.stack(parts, dim=1).numpy(),
-        shared=shared.numpy(),
-        output=outside.flatten(0, 1).numpy(),
+        probabilities=probabilities,
+        bias=read("router.selection_bias") if has_bias else np.zeros(probabilities.shape[1]),
+        chosen=read("router.chosen"),
+        weights=weights,
+        parts=read("experts.parts") * weights[..., None],
+        shared=shared.reshape(len(weights), -1),
+        output=output.flatten(0, 1).numpy(),
     )
 
 
