@@ -33,7 +33,7 @@ from morph.spec import diff as diff
 from morph.spec import divisors, from_dict, one_of, require, to_dict, toml_lines
 
 Placement = Literal["post", "pre", "sandwich", "depth-scaled-sandwich", "post-branch", "parallel"]
-Activation = Literal["relu", "silu"]
+Activation = Literal["relu", "silu", "gelu", "relu-squared"]
 
 # ---- normalization -------------------------------------------------------------------------------------------
 
@@ -89,6 +89,35 @@ class Sink(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputGate(Spec):
+    """A sigmoid of the layer's input for every feature multiplies the heads' output (Qwen3-Next, Trinity, 2025)."""
+
+    kind: ClassVar[str] = "output-gate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadGate(Spec):
+    """The same with one number for each head (Step 3.5, 2026)."""
+
+    kind: ClassVar[str] = "head-gate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softcap(Spec):
+    """Scaled scores s become cap · tanh(s / cap) before they are masked (Gemma 2, 2024)."""
+
+    kind: ClassVar[str] = "softcap"
+    cap: float = 50.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class QKVBias(Spec):
+    """A bias on the maps to queries, keys and values, whatever the other maps have (Qwen2, 2024)."""
+
+    kind: ClassVar[str] = "qkv-bias"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attention(Spec):
     """Softmax attention: `n_heads` query heads share `n_kv_heads` pairs of keys and values.
 
@@ -101,6 +130,9 @@ class Attention(Spec):
     head_dim: int | None = None
     qk_norm: RMSNorm | ZeroCentredRMSNorm | FullWidthRMSNorm | None = None
     sink: Sink | None = None
+    gate: OutputGate | HeadGate | None = None
+    softcap: Softcap | None = None
+    qkv_bias: QKVBias | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,6 +147,11 @@ class Attention(Spec):
         """Features of one query (or key) head."""
         assert self.head_dim is not None, "an Attention outside a ModelConfig has no head_dim yet"
         return self.head_dim
+
+    @property
+    def gate_width(self) -> int:
+        """Numbers that the gate on the heads' output has for one token; 0 without one."""
+        return 0 if self.gate is None else self.n_heads * (self.width if isinstance(self.gate, OutputGate) else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

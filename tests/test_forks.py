@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -307,3 +309,96 @@ def test_windows_reach_no_further_than_they_can() -> None:
 
 def test_without_qk_norm_the_next_step_is_undone() -> None:
     assert morph.fork("no-qk-norm", "nano") == morph.stage("gqa", "nano")
+
+
+@pytest.mark.parametrize("slug", ["gated-attention", "headwise-gate"])
+@torch.no_grad()
+def test_gates_multiply_what_the_heads_gathered(slug: str) -> None:
+    model = stage_model(slug, dtype=torch.float64)
+    with morph.trace(model) as seen:
+        model(random_ids(model, 2, 12))
+    for i, block in enumerate(model.blocks):
+        attention, name = block.attention, f"blocks.{i}.attention"
+        normed = block.attention_norm(seen[f"blocks.{i}.attention_norm.input"])
+        gate = torch.sigmoid(normed @ attention.gate_proj.weight.T).view(2, 12, 4, -1).transpose(1, 2)
+        assert relative_error(seen[f"{name}.gate"], gate.expand(2, 4, 12, 12)) < 1e-12
+        assert gate.shape[-1] == (12 if slug == "gated-attention" else 1)
+        gated = (seen[f"{name}.heads"] * gate).transpose(1, 2).flatten(2)
+        assert relative_error(seen[f"blocks.{i}.attention_delta"], gated @ attention.o_proj.weight.T) < 1e-12
+
+
+@torch.no_grad()
+def test_a_soft_cap_bounds_the_scores() -> None:
+    """Against the formula, with a cap that bites; a wide one leaves the base."""
+    model, base = stage_model("logit-softcap", dtype=torch.float64), stage_model("qk-norm", dtype=torch.float64)
+    ids = random_ids(model, 2, 30)
+    assert 1e-5 < relative_error(model(ids), base(ids)) < 0.05, "QK-norm has bounded them already"
+    config = morph.fork("logit-softcap", "nano")
+    attention = replace(config.attention, softcap=replace(config.attention.softcap, cap=1.5))
+    capped = morph.build(replace(config, attention=attention)).double()
+    capped.load_state_dict(base.state_dict())
+    with morph.trace(capped) as bounded, morph.trace(base) as free:
+        capped(ids), base(ids)
+    ours, raw = (seen["blocks.0.attention.scores"] for seen in (bounded, free))
+    finite = raw > float("-inf")
+    assert torch.equal(ours > float("-inf"), finite) and float(raw[finite].abs().max()) > 2
+    assert relative_error(ours[finite], 1.5 * torch.tanh(raw[finite] / 1.5)) < 1e-12
+    weights, values = bounded["blocks.0.attention.weights"], bounded["blocks.0.attention.values"]
+    heads = weights @ values.repeat_interleave(2, dim=1)
+    assert relative_error(bounded["blocks.0.attention.heads"], heads) < 1e-12
+
+
+@torch.no_grad()
+def test_biases_on_queries_keys_and_values_alone() -> None:
+    model, base = stage_model("qkv-bias", dtype=torch.float64), stage_model("qk-norm", dtype=torch.float64)
+    left = base.load_state_dict(model.state_dict(), strict=False)
+    assert left.unexpected_keys == [f"blocks.{i}.attention.{n}_proj.bias" for i in range(4) for n in "qkv"]
+    ids = random_ids(base, 2, 30)
+    before = model(ids)
+    for name in ("q", "k", "v"):
+        getattr(model.blocks[0].attention, f"{name}_proj").bias.zero_()
+        assert relative_error(model(ids), before) > 1e-3, name
+        before = model(ids)
+
+
+def test_one_key_value_head_has_the_smallest_cache() -> None:
+    pairs = [morph.count(config).kv_bytes_per_token for config in (morph.stage(6), morph.stage(7), morph.fork("mqa"))]
+    assert pairs == [1536, 768, 384]
+
+
+# ---- feed-forward ----
+
+
+@pytest.mark.parametrize(
+    ("slug", "form"),
+    [
+        ("gelu", lambda z: z * torch.distributions.Normal(0, 1).cdf(z)),
+        ("relu-squared", lambda z: torch.where(z > 0, z * z, 0)),
+        ("geglu", lambda z: z * torch.distributions.Normal(0, 1).cdf(z)),
+    ],
+)
+@torch.no_grad()
+def test_activations_are_their_formulas(slug: str, form: Callable[[Tensor], Tensor]) -> None:
+    model = stage_model(slug, dtype=torch.float64)
+    with morph.trace(model) as seen:
+        model(random_ids(model, 1, 9))
+    for i, block in enumerate(model.blocks):
+        hidden = form(seen[f"blocks.{i}.feed_forward.preactivation"])
+        if slug == "geglu":
+            hidden = hidden * seen[f"blocks.{i}.feed_forward.value"]
+        delta = seen[f"blocks.{i}.feed_forward_delta"]
+        assert relative_error(block.feed_forward.down(hidden), delta) < 1e-6
+
+
+# ---- all ----
+
+
+@EACH
+def test_branches_start_with_their_bases_size(fork: Fork) -> None:
+    """RMS over all layers of what each half writes, within 1.4 of the base; normalized branches have their own."""
+    if fork.slug in ("sandwich-norm", "depth-scaled-gain", "post-branch-norm"):
+        return
+    least = 0.4 if fork.slug == "switch-top-1" else 1 / 1.4  # its one expert is multiplied by a probability below 1
+    for now, before in zip(branch_sizes(fork.slug), branch_sizes(fork.base), strict=True):
+        ratio = (sum(x * x for x in now) / sum(x * x for x in before)) ** 0.5
+        assert least < ratio < 1.4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import FullWidthRMSNorm, ModelConfig, Sink
+from morph.config import FullWidthRMSNorm, HeadGate, ModelConfig, OutputGate, QKVBias, Sink, Softcap
 from morph.forks.entry import Fork
 from morph.steps import Size
 
@@ -20,6 +20,26 @@ def _no_qk_norm(config: ModelConfig, size: Size) -> ModelConfig:
 def _qk_norm_full_width(config: ModelConfig, size: Size) -> ModelConfig:
     full = FullWidthRMSNorm(eps=config.norm.eps)
     return replace(config, attention=replace(config.attention, qk_norm=full))
+
+
+def _gated_attention(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, gate=OutputGate()))
+
+
+def _headwise_gate(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, gate=HeadGate()))
+
+
+def _logit_softcap(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, softcap=Softcap()))
+
+
+def _qkv_bias(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, qkv_bias=QKVBias()))
+
+
+def _mqa(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, attention=replace(config.attention, n_kv_heads=1))
 
 
 ATTENTION: tuple[Fork, ...] = (
@@ -46,5 +66,45 @@ ATTENTION: tuple[Fork, ...] = (
         "heads at hand, also where devices share them. OLMo 2 and 3 norm across, Qwen3 and Gemma 3 each head.",
         "OLMo Team, 2 OLMo 2 Furious, 2024",
         _qk_norm_full_width,
+    ),
+    Fork(
+        "gated-attention", "qk-norm", "A gate on every feature", 2025, "Qwen3-Next; Trinity", "attention",
+        ("attention.gate",),
+        "heads write what they gathered", "times a sigmoid of the token that asked, feature by feature",
+        "A head can now say nothing without a place to park its weight, for one more matrix a layer. Qwen3-Next, "
+        "Qwen3.5 and Trinity gate; gpt-oss has sinks instead; most models neither.",
+        "Qiu et al., Gated Attention for Large Language Models, 2025",
+        _gated_attention,
+    ),
+    Fork(
+        "headwise-gate", "qk-norm", "A gate on every head", 2026, "Step 3.5", "attention", ("attention.gate",),
+        "heads write what they gathered", "times one sigmoid for each head, of the token that asked",
+        "How fine must a gate be? One number a head costs next to nothing and can silence it as well.",
+        "Qiu et al., Gated Attention for Large Language Models, 2025; StepFun, Step 3.5 Flash, 2026",
+        _headwise_gate,
+    ),
+    Fork(
+        "logit-softcap", "qk-norm", "Scores within a soft cap", 2024, "Gemma 2", "attention", ("attention.softcap",),
+        "scores of any size", "cap · tanh(score / cap), with a cap of 50",
+        "A bound on the scores, as QK-norm is, but fused kernels must know of it (torch's does not, so this fork runs "
+        "in its plain form). Gemma 2 capped the output's logits too, at 30; Gemma 3 gave both up for QK-norm.",
+        "Gemma Team, Gemma 2, 2024",
+        _logit_softcap,
+    ),
+    Fork(
+        "qkv-bias", "qk-norm", "Biases on q, k, v", 2023, "Qwen; GLM-4.5", "attention", ("attention.qkv_bias",),
+        "no biases anywhere", "on the maps to queries, keys and values, and no others",
+        "Qwen kept these through Qwen2.5 for longer contexts, and Qwen3 dropped them for QK-norm; GLM-4.5 keeps them. "
+        "Under rotation a key's bias is not redundant: it turns with the key.",
+        "Bai et al., Qwen, 2023; GLM-4.5 Team, GLM-4.5, 2025",
+        _qkv_bias,
+    ),
+    Fork(
+        "mqa", "gqa", "One key-value head", 2019, "Shazeer; PaLM", "cache", ("attention.n_kv_heads",),
+        "several query heads share a key-value head", "all of them share one",
+        "The smallest cache that whole keys and values allow. PaLM and Falcon 7B went this far; groups of a few cost "
+        "little more memory and were measured to lose less.",
+        "Shazeer, Fast Transformer Decoding, 2019",
+        _mqa,
     ),
 )  # fmt: skip

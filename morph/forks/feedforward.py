@@ -1,7 +1,49 @@
-"""Forks: What a token computes by itself, in a dense network."""
+"""Forks: what a token computes by itself, in a dense network."""
 
 from __future__ import annotations
 
-from morph.forks.entry import Fork
+from dataclasses import replace
 
-FEED_FORWARD: tuple[Fork, ...] = ()
+from morph.config import MLP, Activation, GatedMLP, ModelConfig
+from morph.forks.entry import Fork
+from morph.steps import Size
+
+
+def _activated(config: ModelConfig, activation: Activation) -> ModelConfig:
+    assert isinstance(config.feed_forward, MLP | GatedMLP)
+    return replace(config, feed_forward=replace(config.feed_forward, activation=activation))
+
+
+def _gelu(config: ModelConfig, size: Size) -> ModelConfig:
+    return _activated(config, "gelu")
+
+
+def _relu_squared(config: ModelConfig, size: Size) -> ModelConfig:
+    return _activated(config, "relu-squared")
+
+
+FEED_FORWARD: tuple[Fork, ...] = (
+    Fork(
+        "gelu", "silu", "GELU", 2018, "GPT; BERT", "ffn", ("feed_forward.activation",),
+        "SiLU, z · sigmoid(z)", "GELU, z times the normal distribution function of z",
+        "Two smooth bends that differ by little. GPT, BERT and Gemma took GELU, Llama and Qwen SiLU; no measurement "
+        "has settled it. (GPT-2 and Gemma compute a tanh approximation; this is the exact one.)",
+        "Hendrycks & Gimpel, Gaussian Error Linear Units, 2016",
+        _gelu,
+    ),
+    Fork(
+        "relu-squared", "silu", "ReLU, squared", 2021, "Primer; Nemotron-4", "ffn", ("feed_forward.activation",),
+        "SiLU, z · sigmoid(z)", "ReLU(z)²",
+        "Found by a search over programs: as smooth as needed at zero, and exactly zero below it, so that work can be "
+        "skipped. Nemotron-4 and modded-nanoGPT use it, ungated; most models gate instead.",
+        "So et al., Primer, 2021",
+        _relu_squared,
+    ),
+    Fork(
+        "geglu", "gated-ffn", "GELU in the gate", 2020, "T5 1.1; Gemma", "ffn", ("feed_forward.activation",),
+        "SiLU activates the gate", "GELU activates the gate",
+        "Shazeer found the two about level. Gemma and T5 1.1 gate with GELU, Llama, Qwen and DeepSeek with SiLU.",
+        "Shazeer, GLU Variants Improve Transformer, 2020",
+        _gelu,
+    ),
+)  # fmt: skip

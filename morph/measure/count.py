@@ -137,6 +137,7 @@ class Count:
                 delta += _delta_flops(mixer, S)
             else:
                 linear += 4 * S * model.d_model * attention.width * (attention.n_heads + attention.n_kv_heads)
+                linear += 2 * S * model.d_model * attention.gate_width
                 per_pair = 4 * attention.n_heads * attention.width
                 window = min(S, mixer.window) if isinstance(mixer, c.SlidingWindow) else S
                 scores += per_pair * (window * (window + 1) // 2 + (S - window) * window)

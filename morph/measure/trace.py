@@ -60,6 +60,7 @@ SHAPES: dict[str, tuple[str, str]] = {
     "blocks.*.attention.weights": ("B H S N", "attention weights; a row sums to 1, less what a sink takes"),
     "blocks.*.attention.sink_weights": ("B H S", "what the sink takes of each query's weight"),
     "blocks.*.attention.heads": ("B H S Dh", "each head's output before the last projection"),
+    "blocks.*.attention.gate": ("B H S Dh", "what multiplies that output, between 0 and 1 (gated attention)"),
     "blocks.*.attention.unit_queries": ("B H S Dk", "scaled queries of unit length (delta layers)"),
     "blocks.*.attention.unit_keys": ("B H S Dk", "keys of unit length (delta layers)"),
     "blocks.*.attention.new_values": ("B H S Dv", "values to be written (delta layers)"),

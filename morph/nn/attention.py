@@ -1,4 +1,4 @@
-"""Softmax attention with shared key-value heads, optional QK-norm, rotation or ALiBi, full or windowed.
+"""Softmax attention with shared key-value heads, full or windowed; what else a layer may have is optional.
 
     o_i = Σ_j softmax_j(q_i · k_j / √Dh) v_j      over the keys j that query i may see
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from morph import config
 from morph.nn.cache import KVCache
 from morph.nn.context import Context
+from morph.nn.feedforward import activation_rms
 from morph.nn.mask import Mask, block_table
 from morph.nn.norm import build_qk_norm
 from morph.nn.organ import Linear, Organ, use_plain
@@ -27,26 +28,30 @@ Queries = Float[Tensor, "B H S Dh"]
 Keys = Float[Tensor, "B K N Dh"]
 
 
-def attention_scores(q: Queries, k: Keys, mask: Mask) -> Float[Tensor, "B H S N"]:
-    """Scaled products of queries and keys, -inf where masked."""
+def attention_scores(q: Queries, k: Keys, mask: Mask, cap: float | None = None) -> Float[Tensor, "B H S N"]:
+    """Scaled products of queries and keys, kept within ± `cap` if there is one, -inf where masked."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
     if mask.bias is not None:
         scores = scores + mask.bias.to(scores.dtype)
     return scores.masked_fill(~mask.table(q.shape[2], k.shape[2], q.device), float("-inf"))
 
 
 def attention_weights(
-    q: Queries, k: Keys, mask: Mask, sink: Logits | None = None
+    q: Queries, k: Keys, mask: Mask, sink: Logits | None = None, cap: float | None = None
 ) -> tuple[Float[Tensor, "B H S N"], Float[Tensor, "B H S N"]]:
     """Scores, and their softmax over the keys and, where there is one, the sink (whose weight is what is missing)."""
-    scores = attention_scores(q, k, mask)
+    scores = attention_scores(q, k, mask, cap)
     return scores, scores.softmax(dim=-1) if sink is None else softmax_with_sink(scores, sink)[0]
 
 
-def plain_attention(q: Queries, k: Keys, v: Keys, mask: Mask, sink: Logits | None = None) -> Queries:
+def plain_attention(
+    q: Queries, k: Keys, v: Keys, mask: Mask, sink: Logits | None = None, cap: float | None = None
+) -> Queries:
     """The equation, word for word."""
-    _, weights = attention_weights(q, k, mask, sink)
+    _, weights = attention_weights(q, k, mask, sink, cap)
     return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
 
@@ -102,13 +107,17 @@ class SoftmaxAttention(Organ):
         self.n_heads, self.n_kv_heads, self.head_dim, self.window = spec.n_heads, spec.n_kv_heads, spec.width, window
         self.rope = position if isinstance(position, config.Rotary) else None
         self.alibi_heads = spec.n_heads if isinstance(position, config.Alibi) else 0
-        self.q_proj = Linear(D, self.n_heads * self.head_dim, bias=model.bias)
-        self.k_proj = Linear(D, self.n_kv_heads * self.head_dim, bias=model.bias)
-        self.v_proj = Linear(D, self.n_kv_heads * self.head_dim, bias=model.bias)
-        self.o_proj = Linear(self.n_heads * self.head_dim, D, bias=model.bias)
+        bias, features = model.bias or spec.qkv_bias is not None, self.n_heads * self.head_dim
+        self.q_proj = Linear(D, features, bias)
+        self.k_proj = Linear(D, self.n_kv_heads * self.head_dim, bias)
+        self.v_proj = Linear(D, self.n_kv_heads * self.head_dim, bias)
+        self.gate_proj = Linear(D, spec.gate_width, bias=False) if spec.gate else None
+        # As below an activation, what a gate takes away at first is given back on the way out.
+        self.o_proj = Linear(features, D, model.bias, gain=1 / activation_rms("sigmoid") if spec.gate else 1.0)
         self.q_norm = build_qk_norm(spec.qk_norm, self.n_heads, self.head_dim) if spec.qk_norm else None
         self.k_norm = build_qk_norm(spec.qk_norm, self.n_kv_heads, self.head_dim) if spec.qk_norm else None
         self.sink = Sink(self.n_heads) if spec.sink else None
+        self.cap = spec.softcap.cap if spec.softcap else None
 
     def new_cache(self) -> KVCache:
         """An empty cache for this layer."""
@@ -138,9 +147,16 @@ class SoftmaxAttention(Organ):
         if self.recorder is not None:
             with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # in fp32, as a bf16 kernel sums
                 precise = torch.promote_types(q.dtype, torch.float32)
-                scores, weights = attention_weights(q.to(precise), k.to(precise), mask, sink)
+                scores, weights = attention_weights(q.to(precise), k.to(precise), mask, sink, self.cap)
                 rest = {} if sink is None else {"sink_weights": softmax_with_sink(scores, sink)[1]}
             self.record(queries=q, keys=k, values=v, scores=scores, weights=weights, **rest)
-        out = (plain_attention if use_plain() else fast_attention)(q, k, v, mask, sink)
+        if use_plain() or self.cap is not None:  # fused kernels have no cap
+            out = plain_attention(q, k, v, mask, sink, self.cap)
+        else:
+            out = fast_attention(q, k, v, mask, sink)
         self.record(heads=out)
+        if self.gate_proj is not None:
+            gate = self.gate_proj(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2).sigmoid()
+            self.record(gate=gate.expand_as(out))
+            out = out * gate
         return self.o_proj(out.transpose(1, 2).flatten(2))

@@ -18,7 +18,19 @@ from morph import config
 from morph.nn.context import Context
 from morph.nn.organ import Linear, Organ
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "silu": F.silu}
+
+def relu_squared(z: Tensor) -> Tensor:
+    """ReLU(z)² (So et al., Primer, 2021)."""
+    return F.relu(z).square()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "silu": F.silu,
+    "gelu": F.gelu,  # z times the normal distribution function, not its tanh approximation
+    "relu-squared": relu_squared,
+    "sigmoid": torch.sigmoid,  # of gates on attention
+}
 
 
 @cache

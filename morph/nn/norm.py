@@ -3,8 +3,8 @@
 LayerNorm (Ba et al., 2016):   γ ⊙ (x - μ) / √(σ² + ε) + β, with mean μ and variance σ² over the features.
 RMSNorm (Zhang & Sennrich, 2019): γ ⊙ x / √(mean(x²) + ε): no centring, no shift, one reduction.
 
-Variants: LayerNorm without its shift β (PaLM, 2022); RMSNorm that stores γ - 1, so that weight decay pulls γ to 1, not to
-0 (Gemma, 2024); RMSNorm of all heads of a token at once (OLMo 2, 2024). Gains γ start at 1 unless told otherwise.
+Variants: LayerNorm without its shift β (PaLM, 2022); RMSNorm that stores γ - 1, so that weight decay pulls γ to 1, not
+to 0 (Gemma, 2024); RMSNorm of all heads of a token at once (OLMo 2, 2024). Gains γ start at 1 unless told otherwise.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any
 
 from morph.config import (
     Alibi,
+    Attention,
     DenseFirst,
     GatedDeltaNet,
     GatedMLP,
@@ -15,6 +16,7 @@ from morph.config import (
     LearnedPosition,
     ModelConfig,
     MoE,
+    OutputGate,
     PerLayer,
     QKNorm,
     Rotary,
@@ -33,6 +35,9 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "attention.n_kv_heads": ("attention",),
     "attention.qk_norm": ("attention.qk_norm",),
     "attention.sink": ("attention.sink",),
+    "attention.gate": ("attention.gate",),
+    "attention.softcap": ("attention.softcap",),
+    "attention.qkv_bias": ("attention.qkv_bias",),
     "layout": ("attention.mask",),
     "layout.local": ("attention", "attention.mask"),
     "feed_forward": MOE,
@@ -67,6 +72,10 @@ NAMES = {
     "zero-centred-rms-norm": "RMSNorm, 1 + w",
 }
 """Kind of norm -> its name."""
+
+
+ACTIVATIONS = {"relu": "ReLU", "silu": "SiLU", "gelu": "GELU", "relu-squared": "ReLU²"}
+"""Activation -> its name."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +184,24 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
         *_bias(config, "attention.bias", "attention"),
         *_in_layers(config),
         *([Organ("attention.qk_norm", "norm", "QK-norm", _qk_norm(attention.qk_norm))] if attention.qk_norm else []),
-        *([Organ("attention.sink", "attention", "Sink", "a logit per head, no value")] if attention.sink else []),
+        *_extras(attention),
         _mask(config),
     )  # fmt: skip
+
+
+def _extras(attention: Attention) -> tuple[Organ, ...]:
+    """What a softmax layer may have besides."""
+    found = []
+    if attention.sink:
+        found.append(Organ("attention.sink", "attention", "Sink", "a logit per head, no value"))
+    if attention.gate:
+        each = "feature" if isinstance(attention.gate, OutputGate) else "head"
+        found.append(Organ("attention.gate", "attention", "Gate", f"a sigmoid for each {each} of the output"))
+    if attention.softcap:
+        found.append(Organ("attention.softcap", "attention", "Soft cap", f"scores within ± {attention.softcap.cap:g}"))
+    if attention.qkv_bias:
+        found.append(Organ("attention.qkv_bias", "attention", "+ bias", "on q, k and v"))
+    return tuple(found)
 
 
 def _qk_norm(spec: QKNorm) -> str:
@@ -228,7 +252,7 @@ def _feed_forward(config: ModelConfig) -> tuple[Organ, ...]:
         ffn = ffn.experts
     if not isinstance(ffn, MoE):
         kind, matrices = ("gated", "three") if isinstance(ffn, GatedMLP) else ("plain", "two")
-        name = {"relu": "ReLU", "silu": "SiLU"}[ffn.activation]
+        name = ACTIVATIONS[ffn.activation]
         data = {"kind": kind, "activation": ffn.activation, "width": ffn.width, "d_model": config.d_model}
         detail = f"{matrices} matrices of width {ffn.width}, {name}"
         return (norm, Organ("feed_forward", "ffn", "Feed-forward", detail, data), *bias)
