@@ -210,11 +210,12 @@ def shares(m: Material) -> Frame:
     """What a write is, relative to the stream it is added to."""
     it = m.it
     ends = [percent(float(it.shares[i])) for i in (1, -1, 0, -2)]
+    less = bool((it.shares[-2:] < 0.8 * it.shares[:2]).all())
     return make(
         m,
         "both",
         key="shares",
-        title="Each write counts for less",
+        title="Each write counts for less" if less else "What each write counts for",
         caption=f"Delta over stream, first layer to last: {ends[0]} to {ends[1]} for the feed-forward network, "
         f"{ends[2]} to {ends[3]} for attention.",
         alt=f"Size of each delta relative to the stream before it, by layer, on a logarithmic axis: feed-forward from "

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from morph.config import GatedDeltaNet
 from morph.story.frame import Claim, Frame, absent
 from morph.story.residual_kit import FEATURES, WORDS, Material, data, drawn, make, near, numbers, rms_of
 from morph.story.text import shown
@@ -44,14 +45,15 @@ def bus(m: Material) -> Frame:
 def first_write(m: Material) -> Frame:
     """Attention of layer 1 reads and writes."""
     _, S, _ = m.it.states.shape
+    mixes = not isinstance(m.it.subject.config.mixer(0), GatedDeltaNet)
     return _write(
         m,
         0,
         key="attention",
         title="Attention reads, then adds",
         caption=lambda read, delta: (
-            f"Attention reads {read} of this token and the {S - 1} before it, and adds what it found: "
-            f"a delta of RMS {delta:.2f}."
+            f"{'Attention' if mixes else 'The delta network'} reads {read}, of this token and the {S - 1} before it, "
+            f"and adds what it found: a delta of RMS {delta:.2f}."
         ),
     )
 
@@ -64,7 +66,7 @@ def second_write(m: Material) -> Frame:
         key="feed-forward",
         title="The feed-forward network adds too",
         caption=lambda read, delta: (
-            f"The feed-forward network reads {read} of this token alone, and adds a delta of RMS {delta:.2f}. "
+            f"The feed-forward network reads {read}, of this token alone, and adds a delta of RMS {delta:.2f}. "
             "Nothing on the stream was overwritten."
         ),
     )
@@ -86,7 +88,7 @@ def _write(m: Material, write: int, *, key: str, title: str, caption: Callable[[
     name = "norm" if config.placement == "parallel" else f"{half}_norm"
     norm = it.subject.model.blocks[0].get_submodule(name)
     vectors = {"before": before, "delta": delta, "after": after}
-    reads = "the stream itself"
+    reads = "the stream as it is"
     facts: dict[str, Any] = {"half": half, "norm": config.placement != "post-branch"}
     if facts["norm"]:
         with torch.no_grad():
