@@ -1,29 +1,38 @@
-"""The figures in a notebook: `Stepper("morph")` draws a story's frames in the browser, to be stepped by keys.
+"""The figures in a notebook, and explorers of a model on a reader's own text.
 
-The browser gets facts and draws them itself, so a step needs no kernel: pictures are data here. The same code
-makes a page of its own (`Stepper.to_html`) that opens without a server and asks the network for nothing.
+    Stepper("rope")                            a figure, stepped by keys
+    AttentionExplorer("windows", text="…")     attention maps of every layer and head
+    TokenTrace(9, text="…", token=5)           one token's stream through the layers
+    RouterView("experts", text="…")            which experts each token goes to
+
+The browser gets numbers and draws them itself, so a step needs no kernel. The same code makes a page of its own
+(`.to_html`) that opens without a server and asks the network for nothing.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from morph.errors import MorphError
 
 if TYPE_CHECKING:
+    from morph.widgets.explorers import AttentionExplorer as AttentionExplorer
+    from morph.widgets.explorers import RouterView as RouterView
+    from morph.widgets.explorers import TokenTrace as TokenTrace
     from morph.widgets.stepper import Stepper as Stepper
 
-__all__ = ["Stepper"]
+_HOME = {"Stepper": "stepper", "AttentionExplorer": "explorers", "TokenTrace": "explorers", "RouterView": "explorers"}
+
+__all__ = ["AttentionExplorer", "RouterView", "Stepper", "TokenTrace"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Stepper":
+    if name not in _HOME:
         raise AttributeError(f"module 'morph.widgets' has no attribute {name!r}")
     if find_spec("anywidget") is None:
         raise MorphError(
             "notebook figures need anywidget, which is not installed: pip install -e '.[notebook]' in Morph's folder"
         )
-    from morph.widgets.stepper import Stepper
-
-    return Stepper
+    return getattr(import_module(f"morph.widgets.{_HOME[name]}"), name)

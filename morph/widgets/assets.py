@@ -18,6 +18,9 @@ from morph.story.palette import THEMES
 SHARED_PARTS = ("host.js",)
 MODULE_PARTS = {
     "stepper": ("player.js", "drawing.js", "stepper.js"),
+    "attention": ("explorer.js", "map.js", "attention.js"),
+    "token": ("explorer.js", "token.js"),
+    "router": ("explorer.js", "map.js", "router.js"),
 }
 """Widget -> its own files after the shared ones; the last exports the widget's factory."""
 

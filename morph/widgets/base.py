@@ -46,11 +46,14 @@ class Widget(anywidget.AnyWidget):
 
     def to_html(self, path: Path | str | None = None) -> str:
         """A self-contained page that opens as the widget stands now; written to `path` if one is given."""
-        state = {name: self._plain(getattr(self, name)) for name in self.shared}
-        text = assets.page(self.script, self.heading, state, self.transcript())
+        text = assets.page(self.script, self.heading, self.page_state(), self.transcript())
         if path is not None:
             write(Path(path), text.encode())
         return text
+
+    def page_state(self) -> dict[str, Any]:
+        """What a page of its own starts from, as JSON values."""
+        return {name: _plain(getattr(self, name)) for name in self.shared}
 
     def __repr__(self) -> str:
         return "\n".join([self.heading, *self.transcript()])
@@ -66,10 +69,10 @@ class Widget(anywidget.AnyWidget):
         )
         return {"text/plain": repr(self), "text/html": frame}
 
-    @staticmethod
-    def _plain(value: Any) -> Any:
-        """A trait as JSON: bytes as base64 text, which a page's model turns back."""
-        return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+def _plain(value: Any) -> Any:
+    """A trait as JSON: bytes as base64 text, which a page's model turns back."""
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
 def write(path: Path, data: bytes) -> None:

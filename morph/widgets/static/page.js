@@ -23,7 +23,7 @@ function pageModel(state) {
 function showOnPage(mount, state) {
   const model = pageModel(JSON.parse(state.textContent));
   const { initialize, render } = widget();
-  initialize({ model });
+  initialize?.({ model });
   render({ model, el: mount });
 }
 

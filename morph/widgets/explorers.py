@@ -1,0 +1,201 @@
+"""Explorers of a model on the reader's own text: attention maps, a token's way through the layers, chosen experts.
+
+The browser holds all numbers of one text, so keys and pointer need no kernel; another text asks it once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import traitlets
+
+from morph.errors import MorphError
+from morph.story.frame import Frame
+from morph.widgets import assets
+from morph.widgets.base import Widget, write
+
+TEXT = "for key in keys: total += counts[key]"
+"""What an explorer reads first: names that come back, brackets that close."""
+HIDDEN = 65535
+"""In a map of 16-bit numbers: out of sight. The others count 65,534ths."""
+
+
+class Explorer(Widget):
+    """What the three have in common.
+
+    Args:
+        model: whose numbers: a recorded model's name, a run's folder, a stage, a fork, a `Decoder`.
+        text: 1 to 96 bytes.
+        seed: of fresh weights, or which recording.
+
+    Raises:
+        MorphError: for a text or model that cannot be shown.
+    """
+
+    default: ClassVar[str]
+    """The recorded model it shows when none is given."""
+    shared = ("text", "data", "numbers", "problem", "live", "place")
+
+    text = traitlets.Unicode().tag(sync=True)
+    data = traitlets.Dict(read_only=True).tag(sync=True)
+    numbers = traitlets.Bytes(read_only=True).tag(sync=True)
+    problem = traitlets.Unicode(read_only=True).tag(sync=True)
+    live = traitlets.Bool(True, read_only=True).tag(sync=True)
+    place = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, model: Any = None, text: str = TEXT, *, seed: int = 0) -> None:
+        from morph.story.subject import subject
+
+        self.source = subject(self.default if model is None else model, seed=seed)
+        self._show(self._read(text))
+        super().__init__(text=text)
+
+    @abstractmethod
+    def _read(self, text: str) -> Frame:
+        """The numbers of a text."""
+
+    @abstractmethod
+    def _numbers(self, frame: Frame) -> bytes:
+        """The arrays that the script reads, one after another."""
+
+    def _data(self, frame: Frame) -> dict[str, Any]:
+        """Words and small facts for the script."""
+        return {**frame.facts, "title": frame.title, "alt": frame.alt, "caption": frame.caption}
+
+    def _show(self, frame: Frame) -> None:
+        self.frame = frame
+        with self.hold_trait_notifications():
+            self.set_trait("data", self._data(frame))
+            self.set_trait("numbers", self._numbers(frame))
+            self.set_trait("problem", "")
+
+    @traitlets.observe("text")
+    def _on_text(self, change: dict[str, Any]) -> None:
+        if change["old"] in (traitlets.Undefined, ""):
+            return  # the first text was read before the widget was made
+        try:
+            self._show(self._read(change["new"]))
+        except MorphError as error:
+            self.set_trait("problem", str(error))
+
+    @property
+    def heading(self) -> str:
+        return f"{self.frame.title} · {self.source.name}"
+
+    def page_state(self) -> dict[str, Any]:
+        """A page has no kernel: it holds the numbers of this text and asks for no other."""
+        return super().page_state() | {"live": False}
+
+    def to_png(self, path: Path | str | None = None) -> bytes:
+        from scenes import explorers
+        from scenes.svg import to_png
+        from scenes.theme import theme
+
+        light = theme("light")
+        board = getattr(explorers, self.frame.key.replace("-", "_"))(self.frame, dict(self.place), light)
+        data = to_png(board, light, self.frame)
+        if path is not None:
+            write(Path(path), data)
+        return data
+
+
+class AttentionExplorer(Explorer):
+    """Attention maps of every layer and head for a text: hover or arrow keys read a number."""
+
+    script = "attention"
+    default = "windows"
+    _esm = assets.module("attention")
+
+    def _read(self, text: str) -> Frame:
+        from morph.story.explore import attention
+
+        return attention(self.source, text)
+
+    def _numbers(self, frame: Frame) -> bytes:
+        weights, hidden = frame.arrays["weights"].values, np.isnan(frame.arrays["scores"].values)
+        return np.where(hidden, HIDDEN, np.rint(weights * (HIDDEN - 1))).astype("<u2").tobytes()
+
+    def _data(self, frame: Frame) -> dict[str, Any]:
+        return super()._data(frame) | {"n_heads": frame.arrays["weights"].values.shape[1]}
+
+    def transcript(self) -> list[str]:
+        """For each head, the strongest look at another token."""
+        weights, words = self.frame.arrays["weights"].values, self.frame.facts["tokens"]
+        lines = []
+        for layer, heads in zip(self.frame.facts["layers"], weights):
+            for head, grid in enumerate(heads):
+                others = np.tril(grid, -1)
+                query, key = np.unravel_index(others.argmax(), others.shape)
+                lines.append(
+                    f"layer {layer}, head {head}: most of all, {words[query]!r} at {query} looks back at "
+                    f"{words[key]!r} at {key}: {others[query, key]:.2f}"
+                )
+        return lines
+
+
+class TokenTrace(Explorer):
+    """One token's stream through the layers: its size, what each half adds, and what it would predict on the way."""
+
+    script = "token"
+    default = "windows"
+    _esm = assets.module("token")
+
+    def __init__(self, model: Any = None, text: str = TEXT, token: int | None = None, *, seed: int = 0) -> None:
+        super().__init__(model, text, seed=seed)
+        last = len(self.frame.facts["tokens"]) - 1
+        token = last - 1 if token is None else token
+        if not 0 <= token <= last:
+            raise MorphError(f"token = {token} is not in the text; give 0 to {last}")
+        self.place = {"token": max(token, 0), "depth": 0}
+
+    def _read(self, text: str) -> Frame:
+        from morph.story.explore import token_trace
+
+        return token_trace(self.source, text)
+
+    def _numbers(self, frame: Frame) -> bytes:
+        names = ("rms", "write", "cosine", "probability", "surprise")
+        return b"".join(frame.arrays[name].values.astype("<f4").tobytes() for name in names)
+
+    def transcript(self) -> list[str]:
+        """For the token shown, what each depth would predict."""
+        facts, token = self.frame.facts, self.place.get("token", 0)
+        chances, rms = self.frame.arrays["probability"].values, self.frame.arrays["rms"].values
+        names = ["embedding", *facts["writes"]]
+        return [f"token {token}, {facts['tokens'][token]!r}"] + [
+            f"after {name}: RMS {rms[i, token]:.2f}, next {facts['likely'][i][token][0]!r} ({chances[i, token, 0]:.2f})"
+            for i, name in enumerate(names)
+        ]
+
+
+class RouterView(Explorer):
+    """Which experts each token of a text goes to, layer by layer."""
+
+    script = "router"
+    default = "experts"
+    _esm = assets.module("router")
+
+    def _read(self, text: str) -> Frame:
+        from morph.story.explore import routing
+
+        return routing(self.source, text)
+
+    def _numbers(self, frame: Frame) -> bytes:
+        shape = frame.arrays["probabilities"].values.shape
+        weights = np.zeros(shape, "<f4")  # 0 where an expert was not chosen
+        np.put_along_axis(weights, frame.arrays["chosen"].values, frame.arrays["weights"].values, axis=-1)
+        return weights.tobytes() + frame.arrays["probabilities"].values.astype("<f4").tobytes()
+
+    def transcript(self) -> list[str]:
+        """For each layer, how often its experts were chosen."""
+        loads, count = self.frame.arrays["load"].values, len(self.frame.facts["tokens"])
+        lines = []
+        for layer, load in zip(self.frame.facts["layers"], loads):
+            busiest = np.argsort(-load, kind="stable")[:3]
+            named = ", ".join(f"expert {e} by {load[e]}" for e in busiest)
+            idle = int((load == 0).sum())
+            lines.append(f"layer {layer}: of {count} tokens {named}; {idle} of {len(load)} experts by none")
+        return lines
