@@ -139,8 +139,8 @@ def query(board: Board, frame: Frame, theme: Theme) -> None:
     )  # fmt: skip
     places = np.arange(len(features))
     area = _area((0, len(features) - 1), 1.15 * facts["reach"])
-    axes(board, "chart", theme, area, x_label="place m", y_label="its two features", x_ticks=_ticks(m, len(features) - 1),
-         y_ticks=[0])  # fmt: skip
+    axes(board, "chart", theme, area, x_label="place m", y_label="its two features",
+         x_ticks=_ticks(m, len(features) - 1), y_ticks=[0])  # fmt: skip
     line(board, "first", theme, area, places, features[:, 0], "attention", width=4)
     line(board, "second", theme, area, places, features[:, 1], "attention", width=3, dash=True)
     dots(board, "now", theme, area, [m, m], features[m], "ink", size=0.08)
@@ -252,7 +252,8 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
     trained = area.point(length, 0)[0]
     board.put("trained:line", wire(theme, [(trained, area.at[1]), (trained, area.at[3] + 0.1)], "ink", 3))
     ink = theme.colour("ink")
-    board.put("trained:name", label(f"trained on texts of {length:,}", "floor", ink).at(max(trained, -2.6), 2.55, "centre"))
+    told = label(f"trained on texts of {length:,}", "floor", ink)
+    board.put("trained:name", told.at(max(trained, -2.6), 2.55, "centre"))
     drawn = facts["drawn"]
     rest = [i for i in range(len(waves)) if i not in drawn]
     if rest:
@@ -313,7 +314,7 @@ def base(board: Board, frame: Frame, theme: Theme) -> None:
     axes(board, "turns", theme, area, x_label="tokens in one full turn", x_ticks=[10.0**p for p in range(8)])
     for row, (name, value) in enumerate(zip(facts["names"], facts["bases"])):
         y = area.point(1, row)[1]
-        found = waves[row][~np.isnan(waves[row])]
+        found = waves[row][waves[row] > 0]
         inside = found[found <= lengths[row]]
         outside = found[found > lengths[row]]
         size = 0.06 if len(found) <= 16 else 0.026
@@ -331,7 +332,7 @@ def base(board: Board, frame: Frame, theme: Theme) -> None:
 
 def longer(board: Board, frame: Frame, theme: Theme) -> None:
     """A row of dials a scheme: the shaded part was seen in training, the hand is where a longer text leads."""
-    seen, place = frame.arrays["seen"].values, frame.arrays["hand"].values
+    speeds, seen, place = (frame.arrays[name].values for name in ("speeds", "seen", "hand"))
     facts, radius = frame.facts, 0.4
     drawn = facts["drawn"]
     pitch = 10.9 / len(drawn)
@@ -348,7 +349,7 @@ def longer(board: Board, frame: Frame, theme: Theme) -> None:
         board.put(f"scheme{row}:told", label(told, "floor", muted).at(-6.65, y - 0.17))
         for x, i in zip(xs, drawn):
             key, angle = f"scheme{row}.pair{i}", place[row, i]
-            if np.isnan(angle):
+            if speeds[row, i] == 0:
                 board.put(f"{key}:ring", ring(theme, (x, y), radius, "ghost", width=1.2))
                 continue
             new = seen[row, i] < 2 * np.pi - 1e-9 and angle > seen[row, i] + 1e-9

@@ -105,7 +105,7 @@ def base(live: Live | None) -> Frame:
     waves = [TURN / speeds for *_, speeds in rows]
     full = [int((w <= length).sum()) for w, (_, _, length, _) in zip(waves, rows)]
     widest = max(len(w) for w in waves)
-    padded = np.stack([np.pad(w, (0, widest - len(w)), constant_values=np.nan) for w in waves])
+    padded = np.stack([np.pad(w, (0, widest - len(w)), constant_values=0.0) for w in waves])
     llama, qwen = waves[-3], waves[-1]
     return Frame(
         key="base",
@@ -127,7 +127,7 @@ def base(live: Live | None) -> Frame:
             holds=lambda f: _bases_hold(f.arrays["wavelengths"].values, f.arrays["lengths"].values, f.facts["full"]),
         ),
         arrays={
-            "wavelengths": Array(values=padded, axes=("model", "pair"), source="2π b^(2i/d)"),
+            "wavelengths": Array(values=padded, axes=("model", "pair"), source="2π b^(2i/d); 0: no such pair"),
             "lengths": Array(
                 values=np.array([length for _, _, length, _ in rows]), axes=("model",),
                 source="trained lengths of the published models, and of this one's config",
@@ -148,7 +148,7 @@ def geometric(base: float, features: int) -> np.ndarray:
 def _bases_hold(waves: np.ndarray, lengths: np.ndarray, full: list[int]) -> bool:
     published = waves[-len(BASES) :]
     slower = bool((np.diff(published[:, 1:], axis=0) > 0).all() and np.ptp(published[:, 0]) < EXACT)
-    return slower and [int((w <= length).sum()) for w, length in zip(waves, lengths)] == full
+    return slower and [int(((w > 0) & (w <= length)).sum()) for w, length in zip(waves, lengths)] == full
 
 
 def longer(live: Live) -> Frame:
@@ -163,7 +163,7 @@ def longer(live: Live) -> Frame:
         ("NoPE", None),
     ]
     count = features // 2
-    speeds = np.full((len(ropes), count), np.nan)
+    speeds = np.zeros((len(ropes), count))
     for row, (_, rope) in enumerate(ropes):
         if rope is not None:
             found = frequencies(rope, features).numpy()
@@ -171,7 +171,7 @@ def longer(live: Live) -> Frame:
     seen = np.minimum(length * np.where([[n == "YaRN"] for n, _ in ropes], speeds[0], speeds), TURN)
     hand = (FACTOR * length * speeds) % TURN
     new = unseen(hand, seen)
-    turned = (~np.isnan(speeds)).sum(1)
+    turned = (speeds > 0).sum(1)
     return Frame(
         key="longer",
         title="Slow down, leave out, remove",
@@ -203,9 +203,8 @@ def longer(live: Live) -> Frame:
 
 
 def unseen(hand: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Where a hand's angle (0 to 2π) lies beyond those that were seen; not where there is no hand."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray((hand > seen + EXACT) & (seen < TURN))
+    """Where a hand's angle (0 to 2π) lies beyond those that were seen."""
+    return np.asarray((hand > seen + EXACT) & (seen < TURN))
 
 
 def _longer_holds(frame: Frame) -> bool:
@@ -213,4 +212,4 @@ def _longer_holds(frame: Frame) -> bool:
     ratio = speeds[0] / speeds[1]
     new = unseen(hand, seen).sum(1).tolist()
     slowed = abs(ratio[0] - 1) < EXACT and (np.diff(ratio) > -EXACT).all() and ratio[-1] < frame.facts["factor"] + EXACT
-    return bool(slowed and new == frame.facts["new"] and new[1] == 0 and np.isnan(speeds[3]).all())
+    return bool(slowed and new == frame.facts["new"] and new[1] == 0 and (speeds[3] == 0).all())
