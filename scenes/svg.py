@@ -19,7 +19,9 @@ from scenes.theme import FRAME_HEIGHT, FRAME_WIDTH, UNITS_PER_POINT, Theme
 from scenes.type import WEIGHTS, Label, fonts
 
 SCALE = 1000
-SANS, MONO = "Inter, system-ui, sans-serif", "'DejaVu Sans Mono', ui-monospace, monospace"
+SANS = "Inter, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
+"""What was measured, then what is about as wide: text is stretched to the measured width."""
+MONO = "'DejaVu Sans Mono', ui-monospace, monospace"
 FULL: Box = (-FRAME_WIDTH / 2, -FRAME_HEIGHT / 2, FRAME_WIDTH / 2, FRAME_HEIGHT / 2)
 
 
