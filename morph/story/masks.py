@@ -30,6 +30,7 @@ from morph.story.masks_field import olmo_frame, sink_frame, tables_frame
 from morph.story.morph import in_bytes
 from morph.story.subject import Subject, subject
 from morph.story.text import shown
+from morph.story.threads import one_thread
 
 NAME, NUMBER, TITLE = "masks", 7, "Holes in the mask"
 CELLS, SMALL = 64, 32
@@ -38,6 +39,7 @@ MOST_MAPS = 6
 NO_WINDOW = "No layer of this model has a window."
 
 
+@one_thread()
 def figure(*, model: Decoder | ModelConfig | str | int | Path | None = None, seed: int = 0) -> Figure:
     """Figure 7 for a model (None: the recorded one of stage 9). Raises `MorphError` when `model` names none."""
     look = Look(subject("windows" if model is None else model, seed=seed))

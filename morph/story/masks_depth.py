@@ -12,6 +12,7 @@ fp64, so that a gradient without a path is exactly zero and the weakest path is 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import ceil, floor
 from typing import Any
 
@@ -40,6 +41,7 @@ SOURCE = (
 # ---- frames 5 to 8: cones ----
 
 
+@lru_cache(maxsize=4)
 def reach_frames(seed: int) -> tuple[Frame, ...]:
     """The cones of all local layers and of 1, 3 and 5 local layers to a global one, from the same initial weights."""
     window = SlidingWindow(window=NARROW)

@@ -250,7 +250,8 @@ def first_token(one: Subject) -> tuple[np.ndarray, np.ndarray]:
     mass, even = [], []
     for layer in layers:
         sight = seen[f"blocks.{layer}.attention.scores"][0, 0].isfinite().numpy()
-        queries = [i for i in np.flatnonzero(sight[:, 0]) if i >= EARLY]
+        queries = np.flatnonzero(sight[:, 0])
+        queries = queries[queries >= min(EARLY, len(queries) // 2)]
         mass.append(_weights(seen, layer)[:, :, queries, 0].mean(axis=(0, 2)))
         even.append((1 / sight[queries].sum(axis=1)).mean())
     return np.array(mass).round(4), np.array(even).round(4)
