@@ -16,6 +16,7 @@ BOARDS = {
     "morph": "scenes.fig01_morph",
     "residual": "scenes.fig02_residual",
     "rope": "scenes.fig03_rope",
+    "masks": "scenes.fig07_masks",
     "moe": "scenes.fig08_moe",
 }
 """Figure name -> the module whose `board(figure, index, theme)` draws its frames."""

@@ -13,6 +13,7 @@ MODULES = {
     "morph": "morph.story.morph",
     "residual": "morph.story.residual",
     "rope": "morph.story.rope",
+    "masks": "morph.story.masks",
     "moe": "morph.story.moe",
 }
 """Figure name -> the module whose `figure(**options)` makes it."""
