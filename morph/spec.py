@@ -122,7 +122,7 @@ def one_of(name: str, value: Any, allowed: Any) -> None:
 
 
 def to_dict(spec: Spec) -> dict[str, Any]:
-    """Nested dictionaries of plain values, each with its `kind`, without what is None and `added` fields at their default."""
+    """Nested dictionaries of plain values, each with its `kind`; None and defaults of `added` fields are left out."""
     data: dict[str, Any] = {"kind": spec.kind}
     for field in fields(spec):
         value = getattr(spec, field.name)

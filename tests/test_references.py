@@ -95,7 +95,7 @@ def hugging_face_weights(model: Decoder) -> dict[str, Tensor]:
     for name in [n for n in out if n.endswith("experts.gate")]:
         out[name + "_up_proj"] = torch.cat((out.pop(name), out.pop(name[:-4] + "up")), dim=1)
         down = name[:-4] + "down"
-        out[down + "_proj"] = out.pop(down) * model.config.feed_forward.routed_scale  # type: ignore[union-attr]
+        out[down + "_proj"] = out.pop(down) * model.config.moe.routed_scale  # type: ignore[union-attr]
     return out
 
 
