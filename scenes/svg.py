@@ -109,8 +109,17 @@ def element(shape: Shape, fill: str, stroke: str) -> str:
     return f'<path d="{data}"{look}/>'
 
 
+SHORT = 3
+"""Letters up to which a text keeps its own width, about its middle: a stretched digit looks wrong."""
+
+
 def _text(words: Label, fill: str) -> str:
-    x, y = round(words.origin[0] * SCALE), round(-words.origin[1] * SCALE)
+    along = np.array([math.cos(words.angle), math.sin(words.angle)]) * words.advance
+    if len(words.text) <= SHORT:
+        start, place = words.origin + along / 2, 'text-anchor="middle"'
+    else:
+        start, place = words.origin, f'textLength="{round(words.advance * SCALE)}" lengthAdjust="spacingAndGlyphs"'
+    x, y = round(start[0] * SCALE), round(-start[1] * SCALE)
     look = f'font-size="{words.size * UNITS_PER_POINT * SCALE:g}" fill="{fill}"'
     if WEIGHTS[words.weight] != 400:
         look += f' font-weight="{WEIGHTS[words.weight]}"'
@@ -118,8 +127,7 @@ def _text(words: Label, fill: str) -> str:
         look += f' font-family="{MONO}"'
     if words.angle:
         look += f' transform="rotate({-math.degrees(words.angle):g} {x} {y})"'
-    length = f'textLength="{round(words.advance * SCALE)}" lengthAdjust="spacingAndGlyphs"'
-    return f'<text x="{x}" y="{y}" {look} {length}>{escape(words.text, quote=False)}</text>'
+    return f'<text x="{x}" y="{y}" {look} {place}>{escape(words.text, quote=False)}</text>'
 
 
 def _path(shape: Shape) -> str:

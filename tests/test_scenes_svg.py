@@ -79,8 +79,15 @@ def test_a_line_of_text_is_text_of_the_measured_width() -> None:
     assert int(drawn.get("x", 0)) == pytest.approx(1000, abs=40)
     left, _, right, _ = words.box
     assert int(drawn.get("textLength", 0)) == pytest.approx(1000 * (right - left), abs=40)
-    turned = label("up", "floor").at(0, 0).rotate(np.pi / 2)
+    turned = label("upwards", "floor").at(0, 0).rotate(np.pi / 2)
     assert "rotate(-90 " in element(turned, "#000000", "none")
+
+
+def test_a_short_text_keeps_its_own_width_about_its_middle() -> None:
+    for words in (label("1", "floor").at(3, 0, "centre"), label("24", "floor").at(3, 0).rotate(np.pi / 2)):
+        drawn = ElementTree.fromstring(element(words, words.fill, "none"))
+        assert drawn.get("text-anchor") == "middle" and drawn.get("textLength") is None
+        assert int(drawn.get("x", 0)) == pytest.approx(1000 * words.centre[0], abs=70)
 
 
 @pytest.mark.parametrize("words", [label("two lines of text", width=1), label("$x_i$", markup=True), label("a  b")])
@@ -139,7 +146,7 @@ print(len(made["frames"]))
     assert done.stdout == "14\n", done.stderr
 
 
-MOVING = {"camera", "film", "play", "render"}
+MOVING = {"camera", "film", "output", "play", "render"}
 """The only files that know Manim or the encoder."""
 
 
