@@ -8,6 +8,7 @@ quiet. Everything drawn is read from a frame of `morph.story.moe`.
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,13 +68,16 @@ class Stage:
         """The middle of an expert's tile."""
         return LEFT + (expert + 0.5) * (RIGHT - LEFT) / self.n
 
-    def experts(self, lit: Collection[int] = (), *, shared: bool = False, numbers: bool = True) -> None:
-        """The row of tiles, with their numbers below; the shared expert is full wherever it is drawn."""
-        _, bottom, _, top = TILES
-        tiles = [cell(i, self.n, bottom, top) for i in range(self.n)]
-        self.board.put("experts:tiles", rectangles(self.fill(False), tiles))
+    def row(self, key: str, n: int, bottom: float, top: float, lit: Collection[int]) -> None:
+        """A row of n tiles over the whole width; those not lit have no height in `chosen`, so that they can grow."""
+        tiles = [cell(i, n, bottom, top) for i in range(n)]
         full = [t if i in lit else (t[0], t[1], t[2], t[1]) for i, t in enumerate(tiles)]
-        self.board.put("experts:chosen", rectangles(self.fill(True), full))
+        self.board.put(f"{key}:tiles", rectangles(self.fill(False), tiles))
+        self.board.put(f"{key}:chosen", rectangles(self.fill(True), full))
+
+    def experts(self, lit: Collection[int] = (), *, shared: bool = False, numbers: bool = True) -> None:
+        """The row of experts, with their numbers below; the shared expert is full wherever it is drawn."""
+        self.row("experts", self.n, TILES[1], TILES[3], lit)
         if numbers:
             self.text("experts:name", "expert", (EDGE, NUMBERS_Y), "right")
             for i in range(0, self.n, max(1, self.n // 8)):
@@ -121,7 +125,9 @@ def _dense(s: Stage) -> None:
     s.grid(s.arrays["sizes"] > 0)
     s.tokens(GRID)
     s.text("grid:header", "full: works for the token", (LEFT, HEADER_Y))
-    s.board.put("dense:box", rectangles(s.fill(True), [(LEFT, TILES[1], right - 0.04, TILES[3])]))
+    cuts = np.linspace(LEFT, right - 0.04, s.n + 1)  # as many pieces as there will be experts: it comes apart into them
+    pieces = [(float(a), TILES[1], float(b), TILES[3]) for a, b in pairwise(cuts)]
+    s.board.put("experts:tiles", rectangles(s.fill(True), pieces))
     s.text("dense:name", "one network", ((LEFT + right) / 2, NUMBERS_Y), "centre")
     matrices: dict[str, list[int]] = s.facts["matrices"]
     left, pitch = -0.9, (GRID[3] - GRID[1] + 0.25) / len(matrices)
@@ -293,11 +299,8 @@ def _combinations(s: Stage) -> None:
     notes = ("step 10", "step 11, as many FLOPs", f"{used[0] / used[2]:.0f} times fewer FLOPs")
     for i, (n, k) in enumerate(zip(s.arrays["experts"].tolist(), s.arrays["chosen"].tolist())):
         y = 2.0 - 1.7 * i
-        picks = s.arrays["picks"][i, :n] > 0
-        tiles = [cell(e, n, y - 0.45, y) for e in range(n)]
-        key = "experts" if n == 32 else f"strip{n}"
-        s.board.put(f"{key}:tiles", rectangles(s.fill(False), [t for t, p in zip(tiles, picks) if not p]))
-        s.board.put(f"{key}:chosen", rectangles(s.fill(True), [t for t, p in zip(tiles, picks) if p]))
+        picks = np.flatnonzero(s.arrays["picks"][i, :n] > 0).tolist()
+        s.row("experts" if n == 32 else f"strip{n}", n, y - 0.45, y, picks)
         s.text(f"ways{i}:name", f"{n} choose {k}", (LEFT, y + 0.3), colour="ink", size="label", weight="medium")
         s.text(f"ways{i}:count", s.facts["ways"][i], (LEFT + 2.2, y + 0.3), colour="ink", size="body", weight="bold")
         s.text(f"ways{i}:note", notes[i], (RIGHT, y + 0.3), "right")

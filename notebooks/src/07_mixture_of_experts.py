@@ -94,9 +94,8 @@ def route(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 p, weights, chosen = route(x)
 print("experts of the last token:", chosen[-1].tolist())
-print(
-    "their weights:            ", [round(w, 2) for w in weights[-1].tolist()], "sum", round(weights[-1].sum().item(), 3)
-)
+shown = [round(w, 2) for w in weights[-1].tolist()]
+print("their weights:            ", shown, "sum", round(weights[-1].sum().item(), 3))
 print("as the model chose:       ", seen["blocks.2.feed_forward.router.chosen"][-1].tolist())
 
 # %% [markdown]
@@ -193,7 +192,8 @@ show_table(["stage, nano", "experts", "total", "active", "share", "FLOPs per tok
 # %%
 rows = []
 for n, k in ((8, 2), (32, 8), (256, 8), (256, 64)):
-    rows.append([f"{k} of {n}", f"{math.comb(n, k):.4g}", f"{k / n:.1%}"])
+    teams = math.comb(n, k)
+    rows.append([f"{k} of {n}", f"{teams:,}" if teams < 1e9 else f"{teams:.1e}", f"{k / n:.1%}"])
 show_table(["chosen", "teams", "share of the expert weights used"], rows)
 
 # %% [markdown]
@@ -245,10 +245,8 @@ def move(bias: torch.Tensor, load: torch.Tensor, rate: float) -> torch.Tensor:
 even = torch.full((32, 32), 1 / 32)
 print("even use:        ", round(balance_loss(even, torch.arange(32)[:, None]).item(), 3))
 print("our line of text:", round(balance_loss(p, chosen).item(), 3))
-print(
-    "biases of four experts with 5, 1, 3 and 3 tokens:",
-    move(torch.zeros(4), torch.tensor([5.0, 1, 3, 3]), 0.001).tolist(),
-)
+moved = move(torch.zeros(4), torch.tensor([5.0, 1, 3, 3]), rate=0.001)
+print("biases of four experts with 5, 1, 3 and 3 tokens:", [round(v, 3) for v in moved.tolist()])
 
 # %% [markdown]
 # **Predict.** Three models start from the same weights and read the same text. After a short training, how full is
@@ -257,7 +255,7 @@ print(
 
 # %%
 corpus = load_corpus()
-steps = 12 if QUICK else 90
+steps = 9 if QUICK else 90
 
 
 def loads_in_training(config: morph.ModelConfig) -> torch.Tensor:
