@@ -6,15 +6,18 @@ import torch
 from torch import Tensor
 
 import morph
+from morph.config import ModelConfig
 from morph.forks import config_of
 from morph.model import Decoder
 
 STAGES = range(15)
 
 
-def stage_model(stage: int | str, seed: int = 0, size: str = "nano", dtype: torch.dtype = torch.float32) -> Decoder:
-    """A stage or fork with its norms, biases and selection biases moved off 0 and 1: none can go missing unnoticed."""
-    model = morph.build(config_of(stage, size), seed=seed)
+def stage_model(
+    stage: int | str | ModelConfig, seed: int = 0, size: str = "nano", dtype: torch.dtype = torch.float32
+) -> Decoder:
+    """A stage, fork or config, its norms, biases and selection biases moved off 0 and 1: none can go missing unseen."""
+    model = morph.build(stage if isinstance(stage, ModelConfig) else config_of(stage, size), seed=seed)
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
