@@ -171,8 +171,8 @@ def depth_scaled(m: Material) -> Frame:
         "placed",
         key="depth-scaled",
         title="A gain of 1/√L",
-        caption=f"Gains of 1/√{layers} make every write {write:.2f} in RMS, and {2 * layers} of them take the stream to "
-        f"{ends['depth-scaled-sandwich']:.2f} (independent writes: {walks['depth-scaled-sandwich'][-1]:.2f}). "
+        caption=f"Gains of 1/√{layers} make every write {write:.2f} in RMS, and {2 * layers} of them take the stream "
+        f"to {ends['depth-scaled-sandwich']:.2f} (independent writes: {walks['depth-scaled-sandwich'][-1]:.2f}). "
         f"Gains of 1 take it to {ends['sandwich']:.1f}.",
         alt=f"RMS of the stream by depth for two sandwiches: gains of 1 reach {ends['sandwich']:.1f}, gains of 1/√L "
         f"reach {ends['depth-scaled-sandwich']:.2f}. Dashed: independent writes of that size.",
