@@ -1,4 +1,4 @@
-"""The shapes in the signatures hold: jaxtyping and beartype check every call that the fifteen stages make.
+"""The shapes in the signatures hold: jaxtyping and beartype check every call that the stages and forks make.
 
 In a process of its own, since the checks must be in place before the organs are imported, and must not stay.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import morph
+
 CODE = """
 import jaxtyping
 
@@ -16,10 +18,11 @@ with jaxtyping.install_import_hook(["morph.nn", "morph.model"], "beartype.bearty
 
 import torch
 import morph
+from morph.forks import config_of
 
 torch.set_num_threads(1)
-for number in range(15):
-    model = morph.build(morph.stage(number, "nano"))
+for word in (*range(15), *morph.FORKS):
+    model = morph.build(config_of(word, "nano"))
     ids = torch.randint(256, (2, 40))  # longer than two windows
     model.loss(ids, ids).total.backward()
     with torch.no_grad():
@@ -27,7 +30,7 @@ for number in range(15):
         model(ids[:, :20], lengths=torch.tensor([20, 13]), cache=cache)  # the second row is padded on the left
         for part in ids[:, 20:].split((1, 19), dim=1):
             model(part, cache=cache)
-    print(number)
+    print(word)
 
 try:
     model(ids[None])
@@ -36,7 +39,7 @@ except jaxtyping.TypeCheckError as error:
 """
 
 
-def test_every_stage_keeps_the_shapes_it_declares_and_a_wrong_one_is_caught() -> None:
+def test_every_stage_and_fork_keeps_the_shapes_it_declares_and_a_wrong_one_is_caught() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     assert done.stderr == ""
-    assert done.stdout.split() == [*(str(number) for number in range(15)), "caught"]
+    assert done.stdout.split() == [*map(str, range(15)), *morph.FORKS, "caught"]

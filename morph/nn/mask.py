@@ -29,7 +29,7 @@ class Mask:
     allowed: Bool[Tensor, "*b S N"] | None
     is_causal: bool
     window: int | None = None
-    bias: Float[Tensor, "*b H S N"] | None = None
+    bias: Float[Tensor, "*c H S N"] | None = None
 
     def table(self, n_queries: int, n_keys: int, device: torch.device) -> Bool[Tensor, "*b S N"]:
         """The same as an explicit table."""
