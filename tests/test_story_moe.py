@@ -162,6 +162,15 @@ def test_pairs_are_counted_by_device() -> None:
     assert f"{100 * frame.arrays['crossing'].values:.0f}\u00a0%" in frame.caption
 
 
+def test_a_selection_bias_is_part_of_the_choice() -> None:
+    frame = figure(model="experts").frames[KEYS.index("router")]
+    p, bias = frame.arrays["probabilities"].values, frame.arrays["bias"].values
+    assert set(frame.arrays["chosen"].values) == set(np.argsort(-(p + bias))[:7])
+    assert "a selection bias added" in frame.caption and frame.check()
+    assert not with_array(frame, "bias", lambda a: -100 * a).check()
+    assert "bias" not in at("router").arrays
+
+
 # ---- counts ----
 
 

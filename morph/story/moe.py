@@ -191,11 +191,15 @@ def _experts(subject: Subject, dense: Subject, here: Routing) -> Frame:
 
 
 def _router(subject: Subject, here: Routing) -> Frame:
-    facts, p, bias, chosen = facts_of(subject, here), here.probabilities[-1], here.bias, here.chosen[-1]
+    facts, p, chosen = facts_of(subject, here), here.probabilities[-1], here.chosen[-1]
     n, k = facts["n_experts"], facts["top_k"]
     adds_to_one = abs(float(p.sum()) - 1) < 1e-3  # a sigmoid router scores each expert by itself
     what = "probability" if adds_to_one else "score"
-    how = "highest, a selection bias added," if bias.any() else "highest"
+    how = "highest" if here.bias is None else "highest, a selection bias added,"
+    biases = {}
+    if here.bias is not None:
+        source = f"{router_of(here)}.selection_bias"
+        biases = {"bias": Array(values=here.bias.round(6).astype(float), axes=("expert",), source=source)}
     end = f"hold {percent(p[chosen].sum() / p.sum())} of {'it' if adds_to_one else 'all'}"
     return Frame(
         key="router",
@@ -218,10 +222,8 @@ def _router(subject: Subject, here: Routing) -> Frame:
             "probabilities": Array(
                 values=p.round(6).astype(float), axes=("expert",), source=f"{router_of(here)}.probabilities"
             ),
-            "bias": Array(
-                values=bias.round(6).astype(float), axes=("expert",), source=f"{router_of(here)}.selection_bias"
-            ),
             "chosen": Array(values=chosen, axes=("rank",), source=f"{router_of(here)}.chosen"),
+            **biases,
         },
         facts={**facts, "adds_to_one": adds_to_one, "groups": _groups(subject)},
         source=reads(subject),
@@ -236,7 +238,9 @@ def _groups(subject: Subject) -> int:
 
 def _best_are_chosen(frame: Frame) -> bool:
     p, chosen = frame.arrays["probabilities"].values, frame.arrays["chosen"].values
-    score, free = p + frame.arrays["bias"].values, frame.facts["groups"] == 1
+    score, free = p.copy(), frame.facts["groups"] == 1
+    if "bias" in frame.arrays:
+        score += frame.arrays["bias"].values
     left_out = np.delete(score, chosen)
     best = not left_out.size or score[chosen].min() >= left_out.max() - 2e-6
     return bool((best or not free) and (abs(p.sum() - 1) < 1e-3) == frame.facts["adds_to_one"])

@@ -30,7 +30,7 @@ class Routing:
         layer: its number, from 0.
         tokens: as they are written in figures.
         probabilities: (T, E), of the router.
-        bias: (E,), added to them for the choice only; zeros where the model has none.
+        bias: (E,), added to them for the choice only; None where the model has none.
         chosen: (T, k), most preferred first.
         weights: (T, k), renormalized and scaled.
         parts: (T, k, D), what each chosen expert adds, its weight included.
@@ -41,7 +41,7 @@ class Routing:
     layer: int
     tokens: tuple[str, ...]
     probabilities: np.ndarray
-    bias: np.ndarray
+    bias: np.ndarray | None
     chosen: np.ndarray
     weights: np.ndarray
     parts: np.ndarray
@@ -95,7 +95,7 @@ def route(subject: Subject, length: int, batch: int = 1) -> Routing:
         layer=layer,
         tokens=tuple(shown(int(t)) for t in ids.flatten()),
         probabilities=probabilities,
-        bias=read("router.selection_bias") if has_bias else np.zeros(probabilities.shape[1]),
+        bias=read("router.selection_bias") if has_bias else None,
         chosen=read("router.chosen"),
         weights=weights,
         parts=read("experts.parts") * weights[..., None],
