@@ -61,4 +61,6 @@ def sector(theme: Theme, centre: Point, radius: float, start: float, sweep: floa
 def arc(theme: Theme, centre: Point, radius: float, start: float, sweep: float, role: str, width: float = 3.0) -> Shape:
     """The rim alone, as a line."""
     rim = [at(centre, radius, start + sweep * i / (2 * ARC)) for i in range(2 * ARC + 1)]
-    return polylines(theme, [rim], role, width)
+    made = polylines(theme, [rim], role, width)
+    made.heading = start
+    return made

@@ -242,11 +242,11 @@ def _turns(turns: float) -> str:
 
 
 def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
-    """Each dial has become a point at the tokens of one turn; a line marks the trained length."""
+    """Each dial stands at the tokens of one turn, filled as far as trained texts turn it; a line marks their length."""
     waves, facts = frame.arrays["wavelengths"].values, frame.facts
     length = facts["length"]
     high = 10.0 ** np.ceil(np.log10(max(waves[-1], length) * 1.3))
-    area = Axes((-6.2, -1.95, 6.3, 2.2), (1, high), (len(waves) - 0.3, -0.7), log_x=True)
+    area = Axes((-6.2, -1.95, 6.3, 2.2), (1, high), (len(waves) - 0.2, -0.8), log_x=True)
     ticks = [10.0**p for p in range(int(np.log10(high)) + 1)]
     axes(board, "waves", theme, area, x_label="tokens in one full turn", y_label="pair, fastest first", x_ticks=ticks)
     trained = area.point(length, 0)[0]
@@ -259,15 +259,16 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
     if rest:
         dots(board, "others", theme, area, waves[rest], rest, "ghost", size=0.04)
     for i in drawn:
-        role, fill = ("position", "position") if waves[i] <= length else ("ghost", "background")
-        board.put(f"pair{i}:ring", ring(theme, area.point(waves[i], i), 0.1, role, fill=fill))
+        spot, seen = area.point(waves[i], i), 2 * np.pi * length / waves[i]
+        board.put(f"pair{i}:ring", ring(theme, spot, 0.21, fill="panel"))
+        board.put(f"pair{i}:swept", sector(theme, spot, 0.19, 0.0, seen, "position"))
     first, last = area.point(waves[drawn[0]], drawn[0]), area.point(waves[drawn[-1]], drawn[-1])
     if len(drawn) > 1:
         fast = label(f"{waves[0]:,.1f} tokens", "floor", ink)
-        board.put("fastest:tokens", fast.at(first[0] - 0.22, first[1], "right"))
+        board.put("fastest:tokens", fast.at(first[0] - 0.36, first[1], "right"))
     share = length / waves[-1]
     words = f"{waves[-1]:,.0f} tokens, {share:.1%} of a turn seen" if share < 1 else f"{waves[-1]:,.0f} tokens"
-    board.put("slowest:tokens", label(words, "floor", ink).at(last[0] - 0.22, last[1], "right"))
+    board.put("slowest:tokens", label(words, "floor", ink).at(last[0] - 0.36, last[1], "right"))
     full = facts["full"]
     board.put("full:name", label(f"{full} come round", "body", ink, "medium").at(trained - 0.3, -0.9, "right"))
     board.put("part:name", label(f"{len(waves) - full} never do", "body", ink, "medium").at(trained + 0.3, 1.75))

@@ -89,9 +89,11 @@ def _distance_caption(told: dict[str, Any], heads: int, trained: bool) -> str:
             f"Untrained: the mean score wanders. {told['steady']} of {heads} heads fall at every step; "
             "rotation alone promises no decay."
         )
+    is_wave = told["steady"] == 0 and 2 * told["return"] > heads
     return (
         f"{told['near']} of {heads} heads peak within eight tokens, {told['return']} of {heads} sink and rise again, "
-        f"{told['steady']} fall at every step. What is learned is a wave, not a decay."
+        f"{told['steady']} fall at every step. "
+        + ("What is learned is a wave, not a decay." if is_wave else "Rotation alone promises no decay.")
     )
 
 

@@ -352,12 +352,12 @@ def wavelengths(live: Live) -> Frame:
         key="wavelengths",
         title=f"A turn: {waves[0]:,.0f} to {waves[-1]:,.0f} tokens",
         caption=(
-            f"Tokens in one full turn. In texts of {live.length:,}, {full} of {len(waves)} clocks come round; the "
-            f"others never show the model their whole dial."
+            f"Texts of {live.length:,} tokens turn {full} of {len(waves)} clocks all the way round. Of the others the "
+            f"model has only seen the filled part."
         ),
         alt=(
             f"{len(waves)} points on a logarithmic axis of tokens, {waves[0]:.1f} to {waves[-1]:,.0f}. A line marks "
-            f"the trained length, {live.length:,}; {full} points lie left of it."
+            f"the trained length, {live.length:,}; {full} lie left of it. Each is a small dial, filled as far as seen."
         ),
         claim=Claim(
             text="A turn takes 2π / speed; the counted ones fit into a trained text.",

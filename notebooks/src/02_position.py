@@ -153,7 +153,8 @@ except morph.MorphError as error:
 # take $f(q, m) = R_{m\theta}\,q$. A turn leaves lengths and angles alone, so
 # $R_\alpha^\top R_\beta = R_{\beta - \alpha}$, and
 #
-# $$\langle R_{m\theta}\,q,\, R_{n\theta}\,k\rangle = q^\top R_{m\theta}^\top R_{n\theta} k = q^\top R_{(n-m)\theta} k .$$
+# $$\langle R_{m\theta}\,q,\, R_{n\theta}\,k\rangle
+#   = q^\top R_{m\theta}^\top R_{n\theta} k = q^\top R_{(n-m)\theta} k .$$
 
 
 # %%
