@@ -83,6 +83,11 @@ class Linear(Organ, nn.Linear):
         super().__init__(d_in, d_out, bias=bias)
         self.gain = gain
 
+    def reset_parameters(self) -> None:
+        """Nothing on the meta device: there torch would import its compiler to draw no numbers."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
     def init_weights(self, generator: torch.Generator) -> None:
         nn.init.normal_(self.weight, std=self.gain * self.in_features**-0.5, generator=generator)
         if self.bias is not None:
@@ -91,6 +96,11 @@ class Linear(Organ, nn.Linear):
 
 class Embedding(Organ, nn.Embedding):
     """A table of V rows drawn from N(0, 1/D); the model multiplies what it reads by √D, giving RMS 1."""
+
+    def reset_parameters(self) -> None:
+        """Nothing on the meta device, as in `Linear`."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
 
     def init_weights(self, generator: torch.Generator) -> None:
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5, generator=generator)
