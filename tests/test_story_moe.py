@@ -304,6 +304,17 @@ def test_a_readers_routed_model_is_shown_and_what_it_lacks_is_said(stage: int) -
     assert "was balanced by" in frames[other].absent and "was balanced by" in frames["collapse"].absent
 
 
+@pytest.mark.parametrize(
+    "slug", ["sigmoid-router", "group-limited-router", "switch-top-1", "shared-expert-gate", "dense-first"]
+)
+def test_every_router_and_mixture_can_be_shown(slug: str) -> None:
+    frames = {frame.key: frame for frame in figure(model=slug).frames}
+    assert all(frame.check() for frame in frames.values())
+    assert not frames["combination"].absent and not frames["dense"].absent
+    assert ("a score" in frames["router"].caption) == (slug in ("sigmoid-router", "group-limited-router"))
+    assert frames["experts"].facts["top_k"] == (1 if slug == "switch-top-1" else 7)
+
+
 def test_the_seed_moves_the_passage_and_the_model() -> None:
     assert (
         at("router", 0).arrays["probabilities"].values.tolist()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch.nn import Parameter
 
-from morph.config import GroupLimitedRouter, MoE
+from morph.config import GroupLimitedRouter
 from morph.nn.moe import MixtureOfExperts
 from morph.story.frame import Array, Claim, Figure, Frame, absent
 from morph.story.moe_balance import KEYS, RECORDINGS, TITLES, balance_frames, kind_of
@@ -67,14 +67,14 @@ def figure(*, model: Any = None, seed: int = 0) -> Figure:
         shown, spread = runs["loss"], runs["bias"]
     else:
         shown = spread = find(model, seed=seed)
-        moe = shown.config.feed_forward
-        runs = {kind_of(moe): shown} if isinstance(moe, MoE) else {}
+        moe = shown.config.moe
+        runs = {kind_of(moe): shown} if moe else {}
     counts = (active_frame(None if model is None else shown.config), combinations_frame(shown))
-    if not isinstance(shown.config.feed_forward, MoE):
+    if shown.config.moe is None:
         gone = [absent(key, title, NO_ROUTER) for key, title in ABSENT]
         frames = (_dense(shown, SLICES), *gone[:4], *counts, *gone[4:])
     else:
-        here, moe = route(shown, TOKENS), shown.config.feed_forward
+        here, moe = route(shown, TOKENS), shown.config.moe
         (dense,) = siblings(shown, [dense_counterpart(shown.config)])
         frames = (
             _dense(dense, moe.top_k + moe.n_shared, here),
@@ -195,18 +195,18 @@ def _router(subject: Subject, here: Routing) -> Frame:
     n, k = facts["n_experts"], facts["top_k"]
     adds_to_one = abs(float(p.sum()) - 1) < 1e-3  # a sigmoid router scores each expert by itself
     what = "probability" if adds_to_one else "score"
-    how = "highest" if here.bias is None else "highest, a selection bias added,"
+    how = "" if here.bias is None else ", a selection bias added,"
     biases = {}
     if here.bias is not None:
         source = f"{router_of(here)}.selection_bias"
         biases = {"bias": Array(values=here.bias.round(6).astype(float), axes=("expert",), source=source)}
-    end = f"hold {percent(p[chosen].sum() / p.sum())} of {'it' if adds_to_one else 'all'}"
+    end = f"{'holds' if k == 1 else 'hold'} {percent(p[chosen].sum() / p.sum())} of {'it' if adds_to_one else 'all'}"
     return Frame(
         key="router",
         title=TITLE_OF["router"],
         caption=(
-            f"The router gives each of {n} experts a {what}. The {k} {how} {end}; "
-            f"an even router would give them {percent(k / n)}."
+            f"The router gives each of {n} experts a {what}. The {'' if k == 1 else f'{k} '}highest{how} {end}; "
+            f"an even router would give {'it' if k == 1 else 'them'} {percent(k / n)}."
         ),
         alt=(
             f"A bar for each of {n} experts: its {what} for the token {here.tokens[-1]!r}, the last of "
@@ -232,8 +232,8 @@ def _router(subject: Subject, here: Routing) -> Frame:
 
 def _groups(subject: Subject) -> int:
     """In how many groups the router chooses, 1 when it is free to take any expert."""
-    moe = subject.config.feed_forward
-    return moe.router.n_groups if isinstance(moe, MoE) and isinstance(moe.router, GroupLimitedRouter) else 1
+    moe = subject.config.moe
+    return moe.router.n_groups if moe and isinstance(moe.router, GroupLimitedRouter) else 1
 
 
 def _best_are_chosen(frame: Frame) -> bool:

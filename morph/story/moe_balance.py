@@ -111,8 +111,8 @@ def _why(kind: str, subjects: Mapping[str, Subject]) -> str:
 
 
 def _frame(kind: str, subject: Subject, found: Loads, before: Loads | None, compared: bool) -> Frame:
-    moe = subject.config.feed_forward
-    assert isinstance(moe, MoE)
+    moe = subject.config.moe
+    assert moe is not None
     of = "metrics of the run: expert_load"
     arrays = {
         "steps": Array(values=found.steps, axes=("stretch",), source="metrics of the run: step"),

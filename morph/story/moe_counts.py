@@ -113,8 +113,8 @@ def _active_is_less(frame: Frame) -> bool:
 
 def dense_counterpart(config: ModelConfig) -> ModelConfig:
     """The same model with one dense network as wide as what a token uses of the experts; a dense model as it is."""
-    moe = config.feed_forward
-    if not isinstance(moe, MoE):
+    moe = config.moe
+    if moe is None:
         return config
     return replace(config, feed_forward=replace(moe.expert, width=moe.active_width))
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import morph
-from morph.config import MoE
 from morph.nn.moe import MixtureOfExperts
 from morph.story.subject import Subject
 from morph.story.text import shown
@@ -138,8 +137,8 @@ def feed_forward(block: nn.Module) -> nn.Module:
 
 def facts_of(subject: Subject, here: Routing) -> dict[str, Any]:
     """The facts of every frame that shows experts; see `morph.story.moe`."""
-    moe = subject.config.feed_forward
-    assert isinstance(moe, MoE)
+    moe = subject.config.moe
+    assert moe is not None
     return {
         "aside": f"layer {here.layer}",
         "layer": here.layer, "n_experts": moe.n_experts, "top_k": moe.top_k, "n_shared": moe.n_shared,
