@@ -145,6 +145,8 @@ def _letters(text: Seen, shapes: list[Seen], theme: Theme) -> Iterator[Fault]:
     size = text.shape.size
     if size < SIZES["floor"]:
         yield Fault("under the floor", (text.key,), f"{size} < {SIZES['floor']} points")
+    elif not text.shape.plain and size < SIZES["label"]:  # indices are set smaller than their letters
+        yield Fault("under the floor", (text.key,), f"a formula of {size} < {SIZES['label']} points")
     needed = LARGE_READABLE if size >= LARGE else READABLE
     ratio, ground = min((contrast(text.shape.fill, ground), ground) for ground in _grounds(text, shapes, theme))
     if ratio < needed:

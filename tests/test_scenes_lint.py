@@ -51,6 +51,9 @@ def test_text_under_the_floor() -> None:
     small = _text()
     small.size = 9
     assert _rules(text=small) == {("under the floor", ("text",))}
+    formula = {size: label("$x_i$", size, DARK.colour("ink"), markup=True) for size in ("floor", "label")}
+    assert _rules(text=formula["floor"]) == {("under the floor", ("text",))}
+    assert _rules(text=formula["label"]) == set()
 
 
 def test_low_contrast_counts_what_lies_under_the_text() -> None:
