@@ -70,7 +70,10 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
         arrays={
             "order": Array(values=np.array(order), axes=("place",), source="a permutation drawn from the seed"),
             **{
-                name: Array(values=values, axes=("place",), source=f"{where}.weights, head 0, rotation off")
+                name: Array(
+                    values=values, axes=("place",),
+                    source=f"{where}.{'weights' if 'causal' in name else 'queries and .keys, no mask'}, head 0",
+                )
                 for name, values in weights.items()
             },
             "open_change": Array(
