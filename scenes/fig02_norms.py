@@ -81,7 +81,7 @@ def bounded(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     words = {
         "pre": f"pre-norm, {series['pre'][-1]:.1f}",
         "sandwich": f"sandwich, {series['sandwich'][-1]:.2f}",
-        "post-branch": f"norm behind the branch, {series['post-branch'][-1]:.2f}",
+        "post-branch": f"post-branch, {series['post-branch'][-1]:.2f}",
     }
     named(board, theme, area, series, words)
 

@@ -160,7 +160,7 @@ def test_any_model_gets_its_frames(model: str) -> None:
 def test_a_branch_that_reads_the_stream_itself_shows_no_copy() -> None:
     frame = of("post-branch-norm").frames[1]
     assert "copy" not in frame.arrays
-    assert "reads the stream as it is" in frame.caption
+    assert "before it as the stream has it" in frame.caption
     assert "copy" in at("attention").arrays
 
 

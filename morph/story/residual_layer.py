@@ -45,14 +45,14 @@ def bus(m: Material) -> Frame:
 def first_write(m: Material) -> Frame:
     """Attention of layer 1 reads and writes."""
     _, S, _ = m.it.states.shape
-    mixes = not isinstance(m.it.subject.config.mixer(0), GatedDeltaNet)
+    name = "The delta network" if isinstance(m.it.subject.config.mixer(0), GatedDeltaNet) else "Attention"
     return _write(
         m,
         0,
         key="attention",
         title="Attention reads, then adds",
         caption=lambda read, delta: (
-            f"{'Attention' if mixes else 'The delta network'} reads {read}, of this token and the {S - 1} before it, "
+            f"{name} reads {read.format(f'this token and the {S - 1} before it')}, "
             f"and adds what it found: a delta of RMS {delta:.2f}."
         ),
     )
@@ -66,7 +66,7 @@ def second_write(m: Material) -> Frame:
         key="feed-forward",
         title="The feed-forward network adds too",
         caption=lambda read, delta: (
-            f"The feed-forward network reads {read}, of this token alone, and adds a delta of RMS {delta:.2f}. "
+            f"The feed-forward network reads {read.format('this token alone')}, and adds a delta of RMS {delta:.2f}. "
             "Nothing on the stream was overwritten."
         ),
     )
@@ -88,14 +88,15 @@ def _write(m: Material, write: int, *, key: str, title: str, caption: Callable[[
     name = "norm" if config.placement == "parallel" else f"{half}_norm"
     norm = it.subject.model.blocks[0].get_submodule(name)
     vectors = {"before": before, "delta": delta, "after": after}
-    reads = "the stream as it is"
+    reads = "{} as the stream has it"
     facts: dict[str, Any] = {"half": half, "norm": config.placement != "post-branch"}
     if facts["norm"]:
         with torch.no_grad():
             vectors["copy"] = norm(before)
         gain, shift = norm.get_parameter("weight"), getattr(norm, "bias", 0.0)
         facts["unit"] = rms_of((vectors["copy"] - shift) / gain)
-        reads = f"normalized copies (RMS {rms_of(vectors['copy']):.2f})" if write == 0 else "a normalized copy"
+        copies = f"normalized copies (RMS {rms_of(vectors['copy']):.2f}) of" if write == 0 else "a normalized copy of"
+        reads = copies + " {}"
     state = ("the stream before layer 1", "the stream between the halves of layer 1")[write]
     sources = {
         "before": ("stream[0, -1]", "blocks.0.middle[0, -1]")[write],
