@@ -138,13 +138,15 @@ def _cache(pen: Pen) -> None:
     if "far" in kib:
         slope = kib["far"][-1] / tokens[-1]
         far = f"layer {pen.facts['far']} sees all: {kib['far'][-1]:g} KiB"
-        line(pen.board, "far", theme, area, [0, tokens[-1]], [0, slope * tokens[-1]], "wire", width=2, name=far)
-        dots(pen.board, "far", theme, area, tokens, kib["far"], "cache", size=0.06)
+        line(pen.board, "held:far", theme, area, [0, tokens[-1]], [0, slope * tokens[-1]], "wire", width=2, name=far)
+        dots(pen.board, "held:far", theme, area, tokens, kib["far"], "cache", size=0.06)
     capped = kib["formula"][-1]
-    line(pen.board, "local", theme, area, [0, min(w, tokens[-1]), tokens[-1]], [0, capped, capped], "wire", width=2)
-    dots(pen.board, "local", theme, area, tokens, kib["local"], "cache", size=0.06)
+    line(
+        pen.board, "held:local", theme, area, [0, min(w, tokens[-1]), tokens[-1]], [0, capped, capped], "wire", width=2
+    )
+    dots(pen.board, "held:local", theme, area, tokens, kib["local"], "cache", size=0.06)
     x, y = area.point(tokens[-1], capped)
-    pen.text("local:name", f"layer {pen.facts['local']}, window {w}: {kib['local'][-1]:g} KiB", (x + 0.14, y))
+    pen.text("held:local:name", f"layer {pen.facts['local']}, window {w}: {kib['local'][-1]:g} KiB", (x + 0.14, y))
     x, y = area.point(w, capped)
     pen.board.put("cap:line", polylines(theme, [[(x, y - 0.12), (x, PLOT[1])]], "ghost", 2))
     pen.text("cap:name", f"bytes a token · min(s, {w})", (x + 0.16, (y + PLOT[1]) / 2), colour="muted")
@@ -158,6 +160,7 @@ def _stack(pen: Pen) -> None:
     n, gap = len(rows), 0.4
     side = min(2.95, (12.9 - gap * (n - 1)) / n)
     left, bottom = -(n * side + gap * (n - 1)) / 2, 0.35 - side / 2
+    pen.board.cut = None if n % 2 else 0.0
     for i, row in enumerate(rows):
         x = left + i * (side + gap)
         at, key = (x, bottom, x + side, bottom + side), f"layer{i}"
@@ -234,11 +237,20 @@ def _work(pen: Pen) -> None:
          x_ticks=[int(t) for t in tokens], y_ticks=[(10.0**p, _short(10.0**p)) for p in powers])  # fmt: skip
     for key, name in (("dense", "dense"), ("blocked", f"in blocks of {w}")):
         values = pen.at(key)
-        line(pen.board, key, theme, area, tokens, values, "attention", name=f"{name}: {_short(float(values[-1]))}")
-        dots(pen.board, key, theme, area, tokens, values, "attention", size=0.07)
-    line(pen.board, "visible", theme, area, tokens, pen.at("visible_formula"), "wire", dash=True)
+        line(
+            pen.board,
+            f"work:{key}",
+            theme,
+            area,
+            tokens,
+            values,
+            "attention",
+            name=f"{name}: {_short(float(values[-1]))}",
+        )
+        dots(pen.board, f"work:{key}", theme, area, tokens, values, "attention", size=0.07)
+    line(pen.board, "work:visible", theme, area, tokens, pen.at("visible_formula"), "wire", dash=True)
     x, y = area.point(tokens[-1], pen.at("visible_formula")[-1])
-    pen.text("visible:name", "pairs in sight, the formula", (x + 0.14, y - 0.06), colour="muted")
+    pen.text("work:visible:name", "pairs in sight, the formula", (x + 0.14, y - 0.06), colour="muted")
     x, y = area.point(tokens[-1], high)
     down = area.point(tokens[-1], float(pen.at("blocked")[-1]))[1]
     arrow(pen.board, "saved", theme, (x + 0.55, y - 0.2), (x + 0.55, down + 0.2))
@@ -261,6 +273,7 @@ def _olmo(pen: Pen) -> None:
     facts, theme = pen.facts, pen.theme
     n, tall = len(facts["kinds"]), float(pen.at("full").max()) / 2**20
     far = {i for i, kind in enumerate(facts["kinds"]) if kind == "global"}
+    pen.board.cut = 3.3
     rows = (("full", (-5.6, 0.75, 3.1, 2.3), "all layers global", set(range(n))),
             ("mixed", (-5.6, -2.0, 3.1, -0.45), "three windows, one global", far))  # fmt: skip
     for key, at, words, lit in rows:
@@ -312,8 +325,8 @@ def _sink(pen: Pen) -> None:
     highest = max(float(pen.at(name).max()) for name in ("first", "first_with_sink", "taken"))
     limits = (0.0, float(np.ceil(highest * 20) / 20))
     maps: tuple[tuple[str, str, str, list[int]], ...] = (
-        ("first", "on token 0", "without a sink", facts["layers"]),
-        ("first_with_sink", "on token 0", "with a learned sink", facts["sink_layers"]),
+        ("first", "on token 0", "this model", facts["layers"]),
+        ("first_with_sink", "on token 0", facts["beside"], facts["sink_layers"]),
         ("taken", "to the sink", "its logit's share", facts["sink_layers"]),
     )
     side, gap, left, bottom = 3.3, 0.85, -5.6, -1.6

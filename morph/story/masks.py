@@ -118,10 +118,14 @@ class Look:
 
     @cached_property
     def limit(self) -> float:
-        """Where the colours of weights end in all layers: what 1 in 50 exceeds, up to the next twentieth."""
+        """Where the colours of weights end, in all layers."""
         layers = [layer for layer, window in enumerate(self.windows) if window != 0]
-        visible = np.concatenate([self.weights(layer)[:, self.mask(layer) == 1].ravel() for layer in layers])
-        return float(min(1.0, np.ceil(np.quantile(visible, 0.98) * 20) / 20))
+        return limit(np.concatenate([self.weights(layer)[:, self.mask(layer) == 1].ravel() for layer in layers]))
+
+
+def limit(visible: np.ndarray) -> float:
+    """Where colours end: what 1 weight in 50 exceeds, up to the next twentieth."""
+    return float(min(1.0, np.ceil(np.quantile(visible, 0.98) * 20) / 20))
 
 
 def cells(matrix: np.ndarray, most: int) -> np.ndarray:
@@ -296,6 +300,8 @@ def _stack(look: Look) -> Frame:
     last = look.far if look.far is not None else min(4, len(look.windows)) - 1
     layers = [layer for layer in range(last + 1) if look.windows[layer] != 0][-MOST_MAPS:]
     n, last_key = look.length, [look.mask(layer)[-1, 0] for layer in layers]
+    weights = np.stack([cells(look.weights(layer).mean(axis=0), SMALL) for layer in layers])
+    seen = np.stack([cells(look.mask(layer), SMALL) > 0 for layer in layers])
     rows = [
         {
             "layer": layer, "window": look.windows[layer], "pairs": _pairs(look, layer),
@@ -318,19 +324,19 @@ def _stack(look: Look) -> Frame:
         ),
         arrays={
             "weights": Array(
-                values=np.stack([cells(look.weights(layer).mean(axis=0), SMALL) for layer in layers]).round(4),
-                axes=("layer", "query", "key"), source="blocks.*.attention.weights, mean over heads",
+                values=weights.round(4), axes=("layer", "query", "key"),
+                source="blocks.*.attention.weights, mean over heads",
             ),
             "mask": Array(
-                values=np.stack([cells(look.mask(layer), SMALL) > 0 for layer in layers]).astype(int),
-                axes=("layer", "query", "key"), source="blocks.*.attention.scores, where finite",
+                values=seen.astype(int), axes=("layer", "query", "key"),
+                source="blocks.*.attention.scores, where finite",
             ),
             "first_in_sight": Array(
                 values=np.array(last_key), axes=("layer",), source="blocks.*.attention.scores, last query, key 0",
             ),
         },
-        facts={"aside": look.subject.name, "tokens": n, "limit": look.limit, "rows": rows},
-        source=f"Trace of one pass over {n} tokens; weights averaged over the heads.",
+        facts={"aside": look.subject.name, "tokens": n, "limit": limit(weights[seen]), "rows": rows},
+        source=f"Trace of one pass over {n} tokens, drawn in cells of {-(-n // SMALL)}: weights of its keys add up.",
     )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 * `olmo`: `context`, `full` and `mixed` (bytes), `kinds` (of the layers), `window`;
 * `tables`: `rows` (of `name`, `whose`, and `local` and `far`: what turns queries in layers of that type, or "");
 * `sink`: `layers` and `sink_layers` (which the rows of the maps are), `strongest` (`layer`, `head`, `mass`, and
-  `times`: how many even shares that is), `has_sink` (whether it is `SINK` of them or more).
+  `times`: how many even shares that is), `has_sink` (whether it is `SINK` of them or more), `beside` (of the model with a
+  learned sink, in words).
 """
 
 from __future__ import annotations
@@ -188,6 +189,7 @@ def sink_frame(own: Subject) -> Frame:
     taken = np.array([1 - _weights(seen, layer).sum(axis=-1).mean(axis=(0, 2)) for layer in layers]).round(4)
     beside, _ = first_token(with_sink)
     times = first / even[:, None]
+    windows = any(isinstance(with_sink.config.mixer(layer), SlidingWindow) for layer in layers)
     layer, head = (int(i) for i in np.unravel_index(int(np.argmax(times)), times.shape))
     strongest = {
         "layer": softmax_layers(own)[layer], "head": head, "mass": float(first[layer, head]),
@@ -222,7 +224,7 @@ def sink_frame(own: Subject) -> Frame:
         },
         facts={
             "aside": own.name, "layers": softmax_layers(own), "sink_layers": layers, "strongest": strongest,
-            "has_sink": strongest["times"] >= SINK,
+            "has_sink": strongest["times"] >= SINK, "beside": "with a learned sink" + ("" if windows else ", no windows"),
         },
         source=f"{BATCH} texts; queries {EARLY} and later that see token 0. With sink: {with_sink.name}.",
     )  # fmt: skip
@@ -262,5 +264,5 @@ def _sinks(frame: Frame) -> bool:
     times = first / even[:, None]
     worst, facts = float(times.max()), frame.facts
     verdict = facts["has_sink"] == (worst >= SINK) and abs(worst - facts["strongest"]["times"]) < 0.06
-    shares = (taken > 0).all() and (taken < 1).all() and (first >= 0).all() and (first <= 1).all()
+    shares = (taken >= 0).all() and taken.max() > 0 and (taken < 1).all() and (first >= 0).all() and (first <= 1).all()
     return bool(verdict and shares)
