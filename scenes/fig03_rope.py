@@ -246,7 +246,8 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
     waves, facts = frame.arrays["wavelengths"].values, frame.facts
     length = facts["length"]
     high = 10.0 ** np.ceil(np.log10(max(waves[-1], length) * 1.3))
-    area = Axes((-6.2, -1.95, 6.3, 2.2), (1, high), (len(waves) - 0.2, -0.8), log_x=True)
+    room = max(0.8, 0.06 * len(waves))
+    area = Axes((-6.2, -1.95, 6.3, 2.2), (1, high), (len(waves) - 1 + room, -room), log_x=True)
     ticks = [10.0**p for p in range(int(np.log10(high)) + 1)]
     axes(board, "waves", theme, area, x_label="tokens in one full turn", y_label="pair, fastest first", x_ticks=ticks)
     trained = area.point(length, 0)[0]

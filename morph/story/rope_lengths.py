@@ -10,7 +10,7 @@ from morph.config import PartialRope, Rope, Rotation, YarnRope
 from morph.nn.position import frequencies
 from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.rope_layer import EXACT, TURN
-from morph.story.rope_pairs import Live, drawn
+from morph.story.rope_pairs import Live, drawn, some_of
 
 HEADS = 4
 """Most heads drawn as curves."""
@@ -200,7 +200,9 @@ def longer(live: Live) -> Frame:
             "names": [name for name, _ in ropes], "new": new.sum(1).tolist(), "turned": turned.tolist(),
             "drawn": drawn(count).tolist(), "length": length, "factor": FACTOR,
         },
-        source=f"Speeds for a head of {features} features, base {base:,.0f}, trained on {length:,} tokens.",
+        source=(
+            f"Speeds for a head of {features} features, base {base:,.0f}, trained on {length:,} tokens{some_of(count)}."
+        ),
     )  # fmt: skip
 
 

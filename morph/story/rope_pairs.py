@@ -293,6 +293,11 @@ def drawn(count: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, DIALS)).round().astype(int))
 
 
+def some_of(count: int) -> str:
+    """Says so where not all of `count` pairs are drawn."""
+    return "" if count <= DIALS else f"; {DIALS} of {count} pairs drawn"
+
+
 def clocks(live: Live) -> Frame:
     place = max(1, live.length // 4)
     turns = place * live.speeds / TURN
@@ -341,7 +346,7 @@ def _small(turns: float) -> str:
 def _rope_source(live: Live) -> str:
     return (
         f"{type(live.rope).__name__}, base {live.rope.base:,.0f}, {2 * len(live.speeds)} turning features a head: "
-        f"{live.subject.name}."
+        f"{live.subject.name}{some_of(len(live.speeds))}."
     )
 
 
