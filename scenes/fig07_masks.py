@@ -323,7 +323,7 @@ def _tables(pen: Pen) -> None:
 def _sink(pen: Pen) -> None:
     theme, facts = pen.theme, pen.facts
     highest = max(float(pen.at(name).max()) for name in ("first", "first_with_sink", "taken"))
-    limits = (0.0, float(np.ceil(highest * 20) / 20))
+    limits = (0.0, float(np.ceil(highest * 100) / 100))
     maps: tuple[tuple[str, str, str, list[int]], ...] = (
         ("first", "on token 0", "this model", facts["layers"]),
         ("first_with_sink", "on token 0", facts["beside"], facts["sink_layers"]),
@@ -338,7 +338,7 @@ def _sink(pen: Pen) -> None:
         _numbers(pen, name, at, limits, layers, with_layers=i == 0)
     right = left + 3 * side + 2 * gap
     scale(pen.board, "limits", theme, (right - side, -2.35, right, -2.22), limits=limits, text=lambda v: f"{v:.0%}")
-    pen.text("limits:name", "share of the weight", (right - side - 0.15, -2.29), "right", "muted")
+    pen.text("limits:name", "percent of the weight", (right - side - 0.15, -2.29), "right", "muted")
 
 
 def _numbers(pen: Pen, name: str, at: Box, limits: tuple[float, float], layers: list[int], with_layers: bool) -> None:

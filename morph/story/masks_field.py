@@ -3,8 +3,8 @@
 * `olmo`: `context`, `full` and `mixed` (bytes), `kinds` (of the layers), `window`;
 * `tables`: `rows` (of `name`, `whose`, and `local` and `far`: what turns queries in layers of that type, or "");
 * `sink`: `layers` and `sink_layers` (which the rows of the maps are), `strongest` (`layer`, `head`, `mass`, and
-  `times`: how many even shares that is), `has_sink` (whether it is `SINK` of them or more), `beside` (of the model with a
-  learned sink, in words).
+  `times`: how many even shares that is), `has_sink` (whether it is `SINK` of them or more), `beside` (the model with
+  a learned sink, in words).
 """
 
 from __future__ import annotations
@@ -224,7 +224,8 @@ def sink_frame(own: Subject) -> Frame:
         },
         facts={
             "aside": own.name, "layers": softmax_layers(own), "sink_layers": layers, "strongest": strongest,
-            "has_sink": strongest["times"] >= SINK, "beside": "with a learned sink" + ("" if windows else ", no windows"),
+            "has_sink": strongest["times"] >= SINK,
+            "beside": "with a learned sink" + ("" if windows else ", no windows"),
         },
         source=f"{BATCH} texts; queries {EARLY} and later that see token 0. With sink: {with_sink.name}.",
     )  # fmt: skip
