@@ -18,6 +18,7 @@ from morph.config import (
     MoE,
     OutputGate,
     PerLayer,
+    Position,
     QKNorm,
     Rotary,
     Sinusoid,
@@ -155,7 +156,7 @@ def _in_layers(config: ModelConfig) -> tuple[Organ, ...]:
     position = config.position
     if isinstance(position, PerLayer):
         detail = f"local {_how(position.local)}, global {_how(position.global_)}"
-        known = position.local if isinstance(position.local, Rotary | Alibi) else position.global_
+        known: Position = position.local if isinstance(position.local, Rotary | Alibi) else position.global_
     elif isinstance(position, Rotary):
         detail, known = ROTATIONS[position.kind], position
     else:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -211,10 +212,13 @@ def _wrap(text: str, width: int = LINE_WIDTH) -> list[str]:
 
 
 def _scalars(spec: Spec) -> dict[str, str]:
-    """The fields of a record, an inner record as `field=Kind`, zeros left out."""
+    """The fields of a record, an inner record as `field=Kind` where it is not the usual one; zeros left out."""
     shown: dict[str, str] = {}
+    usual = {field.name: field.default for field in fields(spec)}
     for name, value in vars(spec).items():
         if isinstance(value, Spec):
+            if value == usual[name]:
+                continue
             inner = ", ".join(_scalars(value).values()) if isinstance(value, SlidingWindow) else ""
             shown[name] = type(value).__name__ + (f"({inner})" if inner else "")
         elif value not in (0, None):
