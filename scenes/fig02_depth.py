@@ -10,6 +10,7 @@ from scenes.charts import Axes, axes, bars, heat, scale
 from scenes.fig02_parts import (
     LEFT,
     MAP,
+    PLOT,
     STREAM,
     THICK,
     curve,
@@ -43,12 +44,12 @@ def under_states(frame: Frame, y: tuple[float, float], bottom: float = UNDER, to
     return Axes((MAP[0], bottom, MAP[2], top), (-0.5, count - 0.5), y)
 
 
-def layers_below(board: Board, frame: Frame, theme: Theme, area: Axes, key: str = "layers") -> None:
-    """Numbers of the layers under a plot whose x counts states, two to a layer."""
+def layers_below(board: Board, frame: Frame, theme: Theme, area: Axes, columns: int = 2) -> None:
+    """Numbers of the layers under a plot whose x counts the columns of the map above, so many to a layer."""
     for i, layer in enumerate(layer_ticks(frame.facts["layers"])):
-        x = area.point(2 * layer, area.y[0])[0]
-        text(board, f"{key}:{i}", theme, f"{layer:g}", x, UNDER - 0.2, "centre", ink=False)
-    text(board, f"{key}:name", theme, "layer", MAP[2] + 0.3, UNDER - 0.2, ink=False)
+        x = area.point(columns * layer, area.y[0])[0]
+        text(board, f"layers:{i}", theme, f"{layer:g}", x, UNDER - 0.2, "centre", ink=False)
+    text(board, "layers:name", theme, "layer", MAP[2] + 0.3, UNDER - 0.2, ink=False)
 
 
 def _lower(number: int) -> str:
@@ -133,9 +134,9 @@ def growth(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     facts, layers = frame.facts, frame.facts["layers"]
     names = [n for n in ("rms", "curve", "first_rms", "first_curve") if n in frame.arrays]
     top = max(float(values(frame, n).max()) for n in names)
-    area = Axes((-5.9, -2.05, 4.2, 2.72), (0, layers), (0, 1.04 * top))
+    area = Axes(PLOT, (0, layers), (0, 1.04 * top))
     axes(
-        board, "growth", theme, area, x_label="layers passed", y_label="RMS of the stream",
+        board, "plot", theme, area, x_label="layers passed", y_label="RMS of the stream",
         x_ticks=layer_ticks(layers), y_ticks=_round_ticks(top),
     )  # fmt: skip
     looks = {"rms": ("ink", THICK, False), "curve": ("norm", 3.5, True), "first_rms": ("ink", 4, False)}
@@ -224,10 +225,10 @@ def shares(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     layers, prefixes = frame.facts["layers"], [p for p in ("", "first_") if f"{p}attention" in frame.arrays]
     series = {f"{p}{h}": values(frame, f"{p}{h}") for p in prefixes for h in ("attention", "feed_forward")}
     low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())
-    area = Axes((-5.7, -2.05, 3.75, 2.72), (1, max(layers, 2)), (0.9 * low, 1.1 * high), log_y=True)
+    area = Axes(PLOT, (1, max(layers, 2)), (0.9 * low, 1.1 * high), log_y=True)
     ticks = [(t, f"{t:.0%}".replace("%", " %")) for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5) if low <= t <= high]
     axes(
-        board, "shares", theme, area, x_label="layer", y_label="delta over stream",
+        board, "plot", theme, area, x_label="layer", y_label="delta over stream",
         x_ticks=[1, *layer_ticks(layers)[1:]], y_ticks=ticks,
     )  # fmt: skip
     xs = np.arange(1, layers + 1)

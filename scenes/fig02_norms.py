@@ -8,7 +8,7 @@ from morph.story import Figure
 from scenes.board import Board
 from scenes.charts import Axes, axes, dots, scale
 from scenes.fig02_depth import SIDE, UNDER, layers_below, states_on_stream
-from scenes.fig02_parts import MAP, THICK, curve, greatest, layer_ticks, named, text, values
+from scenes.fig02_parts import MAP, PLOT, THICK, curve, greatest, layer_ticks, named, text, values
 from scenes.parts import rectangles
 from scenes.theme import Theme
 
@@ -24,27 +24,26 @@ def carried(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     states_on_stream(board, frame, theme, limit)
     scale(board, "scale", theme, (SIDE, 0.08, 6.6, 0.22), limits=(-limit, limit), signed=True, text=_beyond)
     sizes, left = values(frame, "rms"), values(frame, "left")
-    count = len(sizes)
+    layers, depth = frame.facts["layers"], values(frame, "depth")
     post = frame.facts["placement"] == "post"
     low = min(float(values(f, "left").min()) for f in pair)
     high = max(float(values(f, "rms").max()) for f in pair)
-    area = Axes((MAP[0], UNDER, MAP[2], -0.4), (-0.5, count - 0.5), (0.2 * low, 1.5 * high), log_y=True)
+    area = Axes((MAP[0], UNDER, MAP[2], -0.4), (-0.5, layers + 0.5), (0.2 * low, 1.5 * high), log_y=True)
     powers = [p for p in range(-12, 1, 2) if 10.0**p > 0.2 * low][-4:]
     ticks = [(10.0**p, "1" if p == 0 else "10" + str(p).translate(SUPER)) for p in powers]
     axes(board, "carried", theme, area, y_ticks=ticks)
-    layers_below(board, frame, theme, area)
-    curve(board, "left", theme, area, left, "cache", width=5)
-    curve(board, "rms", theme, area, sizes, "ink", width=THICK)
+    layers_below(board, frame, theme, area, columns=1)
+    curve(board, "left", theme, area, left, "cache", xs=depth, width=5)
+    curve(board, "rms", theme, area, sizes, "ink", xs=depth, width=THICK)
     last = _number(float(left[-1]))
     words = {"rms": f"RMS of the stream, {sizes[-1]:.1f}", "left": f"factor on x₀, {last}"}
     named(board, theme, area, {"rms": sizes, "left": left}, words)
-    cell = (MAP[2] - MAP[0]) / count
+    told = "no norm on the stream"
     if post:
-        edges = [MAP[0] + cell * (i + 1) for i in range(count - 1)]
-        board.put("norms", rectangles(theme.colour("norm"), [(x - 0.05, 2.9, x + 0.05, 3.1) for x in edges]))
-        text(board, "norms:name", theme, f"{count - 1} norms on the stream", SIDE - 0.85, 3.0)
-    else:
-        text(board, "norms:name", theme, "no norm on the stream", SIDE - 0.85, 3.0)
+        xs = [area.point(d, 1)[0] for d in depth[1:]]
+        board.put("norms", rectangles(theme.colour("norm"), [(x - 0.05, 2.9, x + 0.05, 3.1) for x in xs]))
+        told = f"{len(xs)} norms on the stream"
+    text(board, "norms:name", theme, told, SIDE - 0.85, 3.0)
 
 
 SUPER = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -69,9 +68,9 @@ def bounded(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     names = ("pre", "sandwich", "post-branch")
     series = {n: values(frame, n) for n in names}
     low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())
-    area = Axes((-5.9, -2.05, 3.1, 2.72), (0.9, float(factor[-1])), (0.8 * low, 1.15 * high), log_x=True, log_y=True)
+    area = Axes(PLOT, (0.9, float(factor[-1])), (0.8 * low, 1.15 * high), log_x=True, log_y=True)
     axes(
-        board, "bounded", theme, area, x_label="factor on the last matrix of every branch", y_label="RMS of the deltas",
+        board, "plot", theme, area, x_label="factor on the last matrix of every branch", y_label="RMS of the deltas",
         x_ticks=[float(f) for f in factor], y_ticks=[t for t in (0.5, 1, 2, 5, 10) if 0.8 * low <= t <= 1.15 * high],
     )  # fmt: skip
     for name in ("post-branch", "sandwich", "pre"):
@@ -92,10 +91,10 @@ def gradient(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     layers, words = frame.facts["layers"], frame.facts["names"]
     series = {name: values(frame, name)[1:] for name in words}
     low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())
-    area = Axes((-5.9, -2.05, 3.5, 2.72), (-max(layers, 2), -1), (0.85 * low, 1.15 * high), log_y=True)
+    area = Axes(PLOT, (-max(layers, 2), -1), (0.85 * low, 1.15 * high), log_y=True)
     ticks = [t for t in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0) if 0.85 * low <= t <= 1.15 * high]
     axes(
-        board, "gradient", theme, area, x_label="layer, in the order in which the gradient comes to them",
+        board, "plot", theme, area, x_label="layer, in the order in which the gradient comes to them",
         x_ticks=[(-t, f"{t:g}") for t in (1, *layer_ticks(layers)[1:])], y_ticks=ticks,
         y_label="gradient at the stream, relative to the top layer’s",
     )  # fmt: skip
@@ -117,9 +116,9 @@ def depth_scaled(board: Board, figure: Figure, index: int, theme: Theme) -> None
     layers, depth = frame.facts["layers"], values(frame, "depth")
     names = ("sandwich", "depth-scaled-sandwich")
     top = max(float(values(frame, f"{n}{w}").max()) for n in names for w in ("", " walk"))
-    area = Axes((-5.9, -2.05, 3.7, 2.72), (0, layers), (0, 1.04 * top))
+    area = Axes(PLOT, (0, layers), (0, 1.04 * top))
     axes(
-        board, "scaled", theme, area, x_label="layers passed", y_label="RMS of the stream",
+        board, "plot", theme, area, x_label="layers passed", y_label="RMS of the stream",
         x_ticks=layer_ticks(layers), y_ticks=[float(t) for t in range(0, int(top) + 1, 1 if top < 6 else 2)],
     )  # fmt: skip
     series, words = {}, {}

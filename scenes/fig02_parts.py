@@ -25,6 +25,10 @@ THICK = 7
 LEFT, RIGHT = -6.7, 6.7
 MAP: Box = (-5.2, STREAM - HALF, 3.72, STREAM + HALF)
 """Where a map of all states lies on the stream."""
+PLOT: Box = (-5.9, -2.05, 3.65, 2.72)
+"""Where a plot lies that has the stage for itself; at its right there is room for names."""
+POINTS = 145
+"""Points of a drawn curve: as many for all, so that one can turn into another. Corners of 24 or 48 steps stay."""
 BELOW = 0.25
 """Least distance of two labels one above the other."""
 
@@ -88,7 +92,13 @@ def curve(
     xs: np.ndarray | None = None, width: float = 3.5, dash: bool = False,
 ) -> None:  # fmt: skip
     """A line over 0, 1, 2, ... (or `xs`)."""
-    line(board, key, theme, area, np.arange(len(ys)) if xs is None else xs, ys, role, width=width, dash=dash)
+    xs = np.arange(len(ys), dtype=float) if xs is None else xs
+    if not dash and len(ys) > 1:
+        across = np.log(xs) if area.log_x else xs
+        fine = np.linspace(across[0], across[-1], POINTS)
+        high = np.interp(fine, across, np.log(ys) if area.log_y else ys)
+        xs, ys = (np.exp(fine) if area.log_x else fine), (np.exp(high) if area.log_y else high)
+    line(board, key, theme, area, xs, ys, role, width=width, dash=dash)
 
 
 def layer_ticks(layers: int) -> list[float]:

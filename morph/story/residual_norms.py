@@ -84,7 +84,9 @@ def _carried(stream: Stream) -> tuple[dict[str, Array], float]:
     left = torch.cat([torch.zeros(1), divisions(stream).log().cumsum(0).mean(1)]).exp()
     arrays = {
         "depth": numbers(stream.depth, ("state",), "layers before the state"),
-        "states": numbers(stream.states[:, -1, :FEATURES].T, ("feature", "state"), "stream and every later state", 4),
+        "states": numbers(
+            stream.states[::2, -1, :FEATURES].T, ("feature", "layers passed"), "stream, blocks.*.stream", 4
+        ),
         "rms": numbers(stream.sizes, ("state",), "RMS over tokens and features of every state"),
         "left": numbers(left, ("state",), "product of 1/RMS over the norms on the stream, geometric mean over tokens"),
         "error": numbers(
