@@ -229,7 +229,7 @@ def shares(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     ticks = [(t, f"{t:.0%}".replace("%", " %")) for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5) if low <= t <= high]
     axes(
         board, "plot", theme, area, x_label="layer", y_label="delta over stream",
-        x_ticks=[1, *layer_ticks(layers)[1:]], y_ticks=ticks,
+        x_ticks=sorted({1, *layer_ticks(layers)[1:]}), y_ticks=ticks,
     )  # fmt: skip
     xs = np.arange(1, layers + 1)
     for key, ys in series.items():

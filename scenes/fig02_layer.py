@@ -55,7 +55,8 @@ def bus(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     marks = [[(float(x), STREAM - 0.16), (float(x), STREAM + 0.16)] for x in xs]
     board.put("layers", polylines(theme, marks, "muted", 3))
     text(board, "layers:first", theme, "layer 1", xs[0], STREAM - 0.36, "centre", ink=False)
-    text(board, "layers:last", theme, f"layer {layers}", xs[-1], STREAM - 0.36, "centre", ink=False)
+    if layers > 1:
+        text(board, "layers:last", theme, f"layer {layers}", xs[-1], STREAM - 0.36, "centre", ink=False)
     middle = (xs[0] + xs[-1]) / 2
     text(board, "layers:name", theme, "the residual stream", middle, STREAM + 0.42, "centre", size="label")
 

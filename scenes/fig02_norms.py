@@ -95,7 +95,7 @@ def gradient(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     ticks = [t for t in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0) if 0.85 * low <= t <= 1.15 * high]
     axes(
         board, "plot", theme, area, x_label="layer, in the order in which the gradient comes to them",
-        x_ticks=[(-t, f"{t:g}") for t in (1, *layer_ticks(layers)[1:])], y_ticks=ticks,
+        x_ticks=[(-t, f"{t:g}") for t in sorted({1, *layer_ticks(layers)[1:]})], y_ticks=ticks,
         y_label="gradient at the stream, relative to the top layer’s",
     )  # fmt: skip
     xs = np.arange(-layers, 0)
