@@ -221,8 +221,8 @@ def _cone(pen: Pen) -> None:
         pen.board.put("wrong:line", polylines(theme, [[(x, top + 0.1), (x, top - 2 * tall)]], "ghost", 2.5))
         pen.text("wrong:name", f"not L · w = {depth * w}", (x + 0.12, top - 1.5 * tall), colour="muted")
     at = (5.75, -1.75, 5.9, 1.75)
-    scale(pen.board, "limits", theme, at, limits=limits, text=lambda v: f"1e{v:.0f}")
-    pen.text("limits:name", "gradient", (5.75, 2.0), colour="muted")
+    scale(pen.board, "powers", theme, at, limits=limits, text=lambda v: f"1e{v:.0f}")
+    pen.text("powers:name", "gradient", (5.75, 2.0), colour="muted")
 
 
 # ---- work ----
@@ -308,8 +308,8 @@ def _tables(pen: Pen) -> None:
                 pen.text(f"{key}:turns", row[name], (left, top + 0.2), colour="muted")
                 heat(pen.board, key, theme, pen.at(f"{i}.{name}"), at, **style)
                 pen.square(key, at)
-    scale(pen.board, "limits", theme, (3.4, -2.3, 6.4, -2.17), **style)
-    pen.text("limits:name", "cosine of the angle turned", (3.25, -2.24), "right", "muted")
+    scale(pen.board, "angles", theme, (3.4, -2.3, 6.4, -2.17), **style)
+    pen.text("angles:name", "cosine of the angle turned", (3.25, -2.24), "right", "muted")
     pairs, positions = pen.at("2.far").shape
     pen.text("axis:fast", "pair 0", (-3.32, top - 0.12), "right", "muted")
     pen.text("axis:slow", f"pair {pairs - 1}", (-3.32, top - 0.88), "right", "muted")
@@ -337,8 +337,8 @@ def _sink(pen: Pen) -> None:
         pen.text(f"{name}:more", more, (x, at[3] + 0.3), colour="muted")
         _numbers(pen, name, at, limits, layers, with_layers=i == 0)
     right = left + 3 * side + 2 * gap
-    scale(pen.board, "limits", theme, (right - side, -2.35, right, -2.22), limits=limits, text=lambda v: f"{v:.0%}")
-    pen.text("limits:name", "percent of the weight", (right - side - 0.15, -2.29), "right", "muted")
+    scale(pen.board, "shares", theme, (right - side, -2.35, right, -2.22), limits=limits, text=lambda v: f"{v:.0%}")
+    pen.text("shares:name", "percent of the weight", (right - side - 0.15, -2.29), "right", "muted")
 
 
 def _numbers(pen: Pen, name: str, at: Box, limits: tuple[float, float], layers: list[int], with_layers: bool) -> None:
