@@ -159,7 +159,10 @@ def growth(board: Board, figure: Figure, index: int, theme: Theme) -> None:
         ends = [area.point(x, low), area.point(x, high)]
         board.put("gap", polylines(theme, [ends], "ink", 3))
         off = f"{curves['curve'][x] / curves['rms'][x] - 1:+.0%}".replace("%", " %").replace("-", "−")
-        text(board, "gap:name", theme, off, ends[1][0] - 0.1, ends[1][1] + 0.3, "right")
+        x, y = ends[1]
+        near = x < area.at[0] + 1  # between the axis and the curve there is no room
+        place = (area.at[0] + 0.14, y + 0.5, "left") if near else (x - 0.1, y + 0.3, "right")
+        text(board, "gap:name", theme, off, *place)
 
 
 def _round_ticks(top: float) -> list[float]:
