@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,9 +89,13 @@ def test_loads_count_the_choices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "the text is empty"), ("x" * 97, "has 97 bytes and 96 can be shown")]
-)
-def test_a_text_that_cannot_be_shown(text: str, message: str) -> None:
+    ("text", "message"),
+    [
+        ("", "the text is empty"), ("x" * 97, "has 97 bytes and 96 can be shown"),
+        ("a\ud83d", r"'\\ud83d' at 1 is half a character"), (None, "the text is NoneType, not a string"),
+    ],
+)  # fmt: skip
+def test_a_text_that_cannot_be_shown(text: Any, message: str) -> None:
     with pytest.raises(MorphError, match=message):
         explore.attention(of(9), text)
 

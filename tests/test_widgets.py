@@ -62,8 +62,10 @@ def test_index_moves_the_frame_and_refuses_what_is_no_frame(story: Figure) -> No
     ("options", "message"),
     [
         ({"index": 14}, "index = 14 .* 0 to 13"),
-        ({"interval": 0}, "interval = 0 must be above 0 milliseconds"),
-        ({"idle": -1.0}, r"idle = -1\.0 must be above 0 seconds"),
+        ({"interval": 0}, "interval = 0 must be above 0 and at most 86,400,000 milliseconds"),
+        ({"interval": 2**31}, "interval = 2147483648 must be"),  # a browser would not wait at all
+        ({"idle": -1.0}, r"idle = -1\.0 must be above 0 and at most 86,400 seconds"),
+        ({"idle": float("inf")}, "idle = inf must be"),
     ],
 )
 def test_values_out_of_range_are_refused(story: Figure, options: dict[str, float], message: str) -> None:

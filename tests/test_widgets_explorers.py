@@ -70,8 +70,43 @@ def test_another_text_is_read_and_a_bad_one_is_told(kind: Any) -> None:
     widget.text = "x" * 97
     assert widget.problem == "the text has 97 bytes and 96 can be shown; cut it"
     assert widget.data["tokens"][0] == "b"  # what was shown stays
+    widget.text = ""
+    assert widget.problem == "the text is empty; write 1 to 96 bytes"
     widget.text = "c"
     assert widget.problem == "" and widget.data["tokens"] == ["c"]
+
+
+def test_every_text_is_answered() -> None:
+    """A text with the very problem of the one before is told again: the browser waits for a word."""
+    widget = AttentionExplorer(9, text="a")
+    told: list[str] = []
+    widget.observe(lambda change: told.append(change["new"]), "problem")
+    widget.text = "x" * 97
+    widget.text = "y" * 97
+    long = "the text has 97 bytes and 96 can be shown; cut it"
+    assert [text for text in told if text] == [long, long]
+
+
+def test_words_and_numbers_of_a_text_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    widget = RouterView(13, text="a")
+    sent: list[tuple[list[str], list[list[str]]]] = []
+    note = lambda message, **_: sent.append((sorted(message["state"]), message["buffer_paths"]))  # noqa: E731
+    monkeypatch.setattr(widget, "_send", note)
+    widget.text = "bc"
+    assert sent == [(["text"], []), (["data"], [["numbers"]])]
+
+
+@pytest.mark.parametrize("kind", [AttentionExplorer, TokenTrace, RouterView])
+def test_a_place_outside_a_shorter_text_is_its_end(kind: Any) -> None:
+    widget = kind(13, text="abc")
+    widget.place = {"map": 999, "token": 2, "layer": 999, "expert": -3}
+    widget.text = "c"
+    ends = {"map": 15, "query": 0, "key": 0} if kind is AttentionExplorer else {}
+    ends = {"token": 0, "depth": 0} if kind is TokenTrace else ends or {"layer": 3, "token": 0, "expert": 0}
+    assert widget.spot == ends
+    assert repr(widget) and len(widget.to_png()) > 1000
+    with pytest.raises(MorphError, match=r"place\['token'\] = 'x' is not a whole number"):
+        widget.place = {"token": "x"}
 
 
 def test_the_browser_gets_the_weights_of_the_pass() -> None:
@@ -93,11 +128,12 @@ def test_the_browser_gets_the_choices_of_the_pass() -> None:
 
 def test_a_token_of_the_text_is_chosen() -> None:
     assert TokenTrace(0, text="abc").place["token"] == 1
+    assert TokenTrace(0, text="a").place["token"] == 0
     widget = TokenTrace(0, text="abc", token=2)
     assert widget.place["token"] == 2 and widget.transcript()[0] == "token 2, 'c'"
-    for wrong in (3, -1):
-        with pytest.raises(MorphError, match=f"token = {wrong} is not in the text; give 0 to 2"):
-            TokenTrace(0, text="abc", token=wrong)
+    for wrong in (3, -1, "b", 1.5):
+        with pytest.raises(MorphError, match=f"token = {wrong!r} is not in the text; give 0 to 2"):
+            TokenTrace(0, text="abc", token=wrong)  # type: ignore[arg-type]
 
 
 def test_models_without_the_organ_are_refused() -> None:

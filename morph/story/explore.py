@@ -30,7 +30,13 @@ LENS_TOP = 3
 
 def tokens_of(text: str, vocab_size: int = 256) -> list[int]:
     """The bytes of a text. Raises `MorphError` for none, for too many, and for one outside the vocabulary."""
-    data = list(text.encode())
+    if not isinstance(text, str):
+        raise MorphError(f"the text is {type(text).__name__}, not a string; give a string")
+    try:
+        data = list(text.encode())
+    except UnicodeEncodeError as error:
+        half = text[error.start]
+        raise MorphError(f"{half!r} at {error.start} is half a character and has no bytes; leave it out") from None
     if not data:
         raise MorphError(f"the text is empty; write 1 to {MOST_TOKENS} bytes")
     if len(data) > MOST_TOKENS:

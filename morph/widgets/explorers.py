@@ -52,6 +52,7 @@ class Explorer(Widget):
         self.source = subject(self.default if model is None else model, seed=seed)
         self._show(self._read(text))
         super().__init__(text=text)
+        self.observe(self._on_text, "text")
 
     @abstractmethod
     def _read(self, text: str) -> Frame:
@@ -61,25 +62,39 @@ class Explorer(Widget):
     def _numbers(self, frame: Frame) -> bytes:
         """The arrays that the script reads, one after another."""
 
+    @abstractmethod
+    def _ends(self) -> dict[str, int]:
+        """The last value that each number of a place can have, for the text on show."""
+
+    @property
+    def spot(self) -> dict[str, int]:
+        """`place` within the text on show, which may be shorter than the one it was chosen in."""
+        return {name: min(max(self.place.get(name, 0), 0), end) for name, end in self._ends().items()}
+
     def _data(self, frame: Frame) -> dict[str, Any]:
         """Words and small facts for the script."""
         return {**frame.facts, "title": frame.title, "alt": frame.alt, "caption": frame.caption}
 
     def _show(self, frame: Frame) -> None:
         self.frame = frame
-        with self.hold_trait_notifications():
+        with self.hold_sync():  # one message: the script never sees words of one text and numbers of another
             self.set_trait("data", self._data(frame))
             self.set_trait("numbers", self._numbers(frame))
             self.set_trait("problem", "")
 
-    @traitlets.observe("text")
     def _on_text(self, change: dict[str, Any]) -> None:
-        if change["old"] in (traitlets.Undefined, ""):
-            return  # the first text was read before the widget was made
         try:
             self._show(self._read(change["new"]))
         except MorphError as error:
+            self.set_trait("problem", "")  # the same problem twice is an answer twice
             self.set_trait("problem", str(error))
+
+    @traitlets.validate("place")
+    def _whole_numbers(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        for name, value in proposal["value"].items():
+            if not isinstance(value, int):
+                raise MorphError(f"place[{name!r}] = {value!r} is not a whole number; give one")
+        return dict(proposal["value"])
 
     @property
     def heading(self) -> str:
@@ -95,7 +110,7 @@ class Explorer(Widget):
         from scenes.theme import theme
 
         light = theme("light")
-        board = getattr(explorers, self.frame.key.replace("-", "_"))(self.frame, dict(self.place), light)
+        board = getattr(explorers, self.frame.key.replace("-", "_"))(self.frame, self.spot, light)
         data = to_png(board, light, self.frame)
         if path is not None:
             write(Path(path), data)
@@ -120,6 +135,10 @@ class AttentionExplorer(Explorer):
 
     def _data(self, frame: Frame) -> dict[str, Any]:
         return super()._data(frame) | {"n_heads": frame.arrays["weights"].values.shape[1]}
+
+    def _ends(self) -> dict[str, int]:
+        layers, heads, tokens, _ = self.frame.arrays["weights"].values.shape
+        return {"map": layers * heads - 1, "query": tokens - 1, "key": tokens - 1}
 
     def transcript(self) -> list[str]:
         """For each head, the strongest look at another token."""
@@ -146,10 +165,10 @@ class TokenTrace(Explorer):
     def __init__(self, model: Any = None, text: str = TEXT, token: int | None = None, *, seed: int = 0) -> None:
         super().__init__(model, text, seed=seed)
         last = len(self.frame.facts["tokens"]) - 1
-        token = last - 1 if token is None else token
-        if not 0 <= token <= last:
-            raise MorphError(f"token = {token} is not in the text; give 0 to {last}")
-        self.place = {"token": max(token, 0), "depth": 0}
+        token = max(last - 1, 0) if token is None else token
+        if not isinstance(token, int) or not 0 <= token <= last:
+            raise MorphError(f"token = {token!r} is not in the text; give 0 to {last}")
+        self.place = {"token": token, "depth": 0}
 
     def _read(self, text: str) -> Frame:
         from morph.story.explore import token_trace
@@ -160,9 +179,13 @@ class TokenTrace(Explorer):
         names = ("rms", "write", "cosine", "probability", "surprise")
         return b"".join(frame.arrays[name].values.astype("<f4").tobytes() for name in names)
 
+    def _ends(self) -> dict[str, int]:
+        depths, tokens = self.frame.arrays["rms"].values.shape
+        return {"token": tokens - 1, "depth": depths - 1}
+
     def transcript(self) -> list[str]:
         """For the token shown, what each depth would predict."""
-        facts, token = self.frame.facts, self.place.get("token", 0)
+        facts, token = self.frame.facts, self.spot["token"]
         chances, rms = self.frame.arrays["probability"].values, self.frame.arrays["rms"].values
         names = ["embedding", *facts["writes"]]
         return [f"token {token}, {facts['tokens'][token]!r}"] + [
@@ -188,6 +211,10 @@ class RouterView(Explorer):
         weights = np.zeros(shape, "<f4")  # 0 where an expert was not chosen
         np.put_along_axis(weights, frame.arrays["chosen"].values, frame.arrays["weights"].values, axis=-1)
         return weights.tobytes() + frame.arrays["probabilities"].values.astype("<f4").tobytes()
+
+    def _ends(self) -> dict[str, int]:
+        layers, tokens, experts = self.frame.arrays["probabilities"].values.shape
+        return {"layer": layers - 1, "token": tokens - 1, "expert": experts - 1}
 
     def transcript(self) -> list[str]:
         """For each layer, how often its experts were chosen."""

@@ -14,6 +14,9 @@ from morph.widgets import assets
 from morph.widgets.base import Widget, write
 from morph.widgets.pages import heading, sent, transcript
 
+A_DAY = 86_400
+"""Seconds. A browser's clock counts 2³¹ milliseconds, and what is longer goes off at once."""
+
 
 class Stepper(Widget):
     """Show a figure's frames one at a time.
@@ -67,11 +70,11 @@ class Stepper(Widget):
         return index
 
     @traitlets.validate("interval", "idle")
-    def _above_zero(self, proposal: dict[str, Any]) -> float:
+    def _time_in_range(self, proposal: dict[str, Any]) -> float:
         name, value = proposal["trait"].name, proposal["value"]
-        if not value > 0:
-            unit = "milliseconds" if name == "interval" else "seconds"
-            raise MorphError(f"{name} = {value} must be above 0 {unit}")
+        unit, most = ("milliseconds", 1000 * A_DAY) if name == "interval" else ("seconds", A_DAY)
+        if not 0 < value <= most:
+            raise MorphError(f"{name} = {value} must be above 0 and at most {most:,} {unit}")
         return value
 
     @property
