@@ -131,7 +131,7 @@ def test_full_pass_decoding_and_any_chunks_agree(fork: Fork, dtype: torch.dtype,
     ids, lengths = random_ids(model, 3, length), torch.tensor([length, length - 23, 9])
     full, padded = model(ids), model(ids, lengths=lengths)
     cuts = sorted(random.Random(fork.slug).sample(range(1, length), 5))
-    for way in (list(range(1, length)), list(range(length - 9, length)), cuts):
+    for way in (list(range(1, 25)), list(range(length - 9, length)), cuts):  # tokens first, tokens last, neither
         assert relative_error(read_in_chunks(model, ids, way), full) < bound
     chunked = read_in_chunks(model, ids, cuts, lengths)
     assert chunked.isfinite().all()
