@@ -100,6 +100,18 @@ def test_a_text_that_cannot_be_shown(text: Any, message: str) -> None:
         explore.attention(of(9), text)
 
 
+def test_a_readers_model_is_left_as_it_is() -> None:
+    """A model in training goes on training: what is looked at is a copy of it as it was."""
+    model = morph.build(morph.stage(13, "nano")).to(torch.bfloat16).train()
+    shown = subject(model)
+    first = explore.attention(shown, TEXT).arrays["weights"].values
+    assert model.training and all(block.training for block in model.blocks)
+    with torch.no_grad():
+        model.embedding.weight.mul_(2).add_(1)
+    np.testing.assert_array_equal(explore.attention(shown, TEXT).arrays["weights"].values, first)
+    assert shown.model.embedding.weight.dtype == torch.float32
+
+
 def test_models_without_the_organ_are_refused() -> None:
     with pytest.raises(MorphError, match="has no router; give a model with experts"):
         explore.routing(of(9), TEXT)

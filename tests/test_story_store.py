@@ -71,6 +71,31 @@ def test_the_name_follows_from_everything_the_figure_depends_on(tmp_path: Path) 
     assert store.digest("rope", {"model": str(run)}) != before
 
 
+def test_a_model_is_what_it_holds() -> None:
+    import torch
+
+    import morph
+
+    model = morph.build(morph.stage(13, "nano"))
+    before = store.digest("rope", {"model": model})
+    assert before == store.digest("rope", {"model": morph.build(model.config)})
+    with torch.no_grad():
+        model.get_buffer("blocks.1.feed_forward.router.selection_bias")[3] += 0.5
+    assert store.digest("rope", {"model": model}) != before
+
+
+@pytest.mark.parametrize("name", ["mrope", "", 3, None, ["rope"], "../rope", "r\0"])
+def test_what_is_no_figure_is_named(place: Path, name: str) -> None:
+    with pytest.raises(MorphError, match="no figure is called"):
+        store.stored(name)
+
+
+@pytest.mark.parametrize("model", ["", "x" * 5000, "a\0b", 3.7])
+def test_what_is_no_model_is_named(place: Path, model: str) -> None:
+    with pytest.raises(MorphError, match="is no folder of a run, no stage and no fork"):
+        store.stored("rope", model=model)
+
+
 def test_the_oldest_figures_go(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "KEPT", 2)
     place.mkdir()

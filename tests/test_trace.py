@@ -105,3 +105,9 @@ def test_an_inner_trace_leaves_the_outer_one_whole() -> None:
         assert outer.keys() == inner.keys()
         model(random_ids(model, 1, 6))
     assert outer["stream"].shape[1] == 6 and inner["stream"].shape[1] == 4
+
+
+@pytest.mark.parametrize("thing", [None, 3, morph.stage(9)])
+def test_what_is_no_model_is_told(thing: object) -> None:
+    with pytest.raises(MorphError, match="is no model to watch; give"), morph.trace(thing):  # type: ignore[arg-type]
+        pass

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from morph.errors import MorphError, nearest
@@ -164,6 +164,8 @@ def trace(model: Decoder, gradients: bool = False) -> Iterator[Trace]:
     With `gradients`, a backward pass inside the block leaves the derivative by each recorded tensor, summed over all
     paths from there to what is differentiated. Tensors that are only looked at (scores, softmax weights) have none.
     """
+    if not isinstance(model, nn.Module):
+        raise MorphError(f"{type(model).__name__} is no model to watch; give what morph.build returns")
     seen = Trace()
     hooks: list[RemovableHandle] = []
     organs = [(name, organ, organ.recorder) for name, organ in model.named_modules() if isinstance(organ, Organ)]

@@ -24,6 +24,12 @@ def names() -> tuple[str, ...]:
     return tuple(MODULES)
 
 
+def require_known(name: str) -> None:
+    """Raise `MorphError` unless a figure is called `name`."""
+    if name not in names():
+        raise MorphError(f"no figure is called {name!r}; there is {', '.join(MODULES)}{nearest(name, MODULES)}")
+
+
 def figure(name: str, **options: Any) -> Figure:
     """Make the figure `name`; `options` go to its module.
 
@@ -33,8 +39,7 @@ def figure(name: str, **options: Any) -> Figure:
     Raises:
         MorphError: for an unknown figure, an option that the figure does not take, or what its module refuses.
     """
-    if name not in MODULES:
-        raise MorphError(f"no figure is called {name!r}; there is {', '.join(MODULES)}{nearest(name, MODULES)}")
+    require_known(name)
     make = import_module(MODULES[name]).figure
     taken = signature(make).parameters
     for option in options:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from morph.errors import MorphError
-from morph.story import figure
+from morph.story import figure, require_known
 from morph.story.frame import Figure
 from morph.train.files import replace_bytes
 
@@ -49,6 +49,7 @@ def stored(name: str, **options: Any) -> Figure:
 
     A store that cannot be read or written costs time, never the figure. Raises `MorphError` as `figure` does.
     """
+    require_known(name)
     options = {key: value for key, value in options.items() if value is not None}
     path = folder() / f"{name}-{digest(name, options)}.json"
     try:
@@ -87,15 +88,19 @@ def code_digest(package: Path, left_out: tuple[str, ...] = ()) -> str:
 
 
 def _identity(value: Any) -> Iterator[str]:
-    """What tells an option's value from others; a file or a run's folder is what it holds."""
+    """What tells an option's value from others; a file, a run's folder or a model is what it holds."""
     path = Path(value) if isinstance(value, str | Path) else None
-    if path is not None and path.is_file():
+    if path is not None and os.path.isfile(path):
         yield hashlib.sha256(path.read_bytes()).hexdigest()
-    elif path is not None and path.is_dir():
+    elif path is not None and os.path.isdir(path):
         held = [path / "config.json", path / "recipe.json", path / "metrics.jsonl", path / "latest"]
         yield str(path.resolve())
         for file in (*held, *sorted(path.glob("checkpoints/*/state.json"))):
             yield hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "absent"
+    elif hasattr(value, "state_dict"):
+        yield repr(value.config)
+        for name, tensor in value.state_dict().items():
+            yield f"{name} {tensor.dtype} {hashlib.sha256(tensor.cpu().double().numpy().tobytes()).hexdigest()}"
     else:
         yield repr(value)
 

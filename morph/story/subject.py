@@ -6,7 +6,9 @@ file's header. `python tools/record.py` trains them again.
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -64,8 +66,8 @@ def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, 
     """The model that `source` names.
 
     Args:
-        source: a `Decoder` or `ModelConfig`; the folder of a run; a stage (0 to 14 or slug) or a fork's slug, built
-            at `size` with fresh weights; or a name in `RECORDED`.
+        source: a `Decoder` (copied as it is now) or `ModelConfig`; the folder of a run; a stage (0 to 14 or slug) or
+            a fork's slug, built at `size` with fresh weights; or a name in `RECORDED`.
         seed: of fresh weights, or which recording.
         size: of a stage or fork.
 
@@ -73,10 +75,11 @@ def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, 
         MorphError: when it is none of these.
     """
     if isinstance(source, Decoder):
-        return Subject(source.eval(), "your model", True, seed, provenance={"model": "given", "seed": seed})
+        model = copy.deepcopy(source).float().cpu().eval()  # the reader's own stays as it is
+        return Subject(model, "your model", True, seed, provenance={"model": "given", "seed": seed})
     if isinstance(source, ModelConfig):
         return _fresh(source, "your config", seed)
-    if isinstance(source, Path) or (isinstance(source, str) and Path(source).is_dir()):
+    if isinstance(source, Path) or (isinstance(source, str) and os.path.isdir(source)):
         return _from_run(Path(source))
     word = str(source)
     if word in RECORDED:
