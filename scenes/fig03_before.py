@@ -24,8 +24,8 @@ def shuffle(board: Board, frame: Frame, theme: Theme) -> None:
     top = float(frame.arrays["causal_change"].values.max())
     for i, mask in enumerate(MASKS):
         _shuffled(board, frame, theme, mask, -4.72 + HALF * i, limits, top)
-    scale(board, "scale", theme, (-6.65, 1.16, -5.45, 1.3), limits=limits, text="{:.2f}")
-    board.put("scale:name", label("weight", "floor", theme.colour("muted")).at(-6.65, 1.5))
+    scale(board, "strip.scale", theme, (-6.65, 1.16, -5.45, 1.3), limits=limits, text="{:.2f}")
+    board.put("strip.scale:name", label("weight", "floor", theme.colour("muted")).at(-6.65, 1.5))
 
 
 MASKS = {"open": "No mask", "causal": "Causal mask"}
@@ -61,7 +61,7 @@ def _shuffled(
     axes(board, f"{mask}.change", theme, area, y_ticks=[0, (top, f"{top:.2g}")])
     change = frame.arrays[f"{mask}_change"].values
     bars(board, f"{mask}.change", theme, area, change, "attention", lit={here["after"]})
-    told = label("change of each output, of its length", "floor", muted)
+    told = label("change of each output, relative to its length", "floor", muted)
     board.put(f"{mask}.change:name", told.at(left - 0.25, -0.78))
     if mask == "open":
         none = label(f"unchanged, to {frame.facts['least']}", "label", ink, "medium")
@@ -82,12 +82,15 @@ def sinusoid(board: Board, frame: Frame, theme: Theme) -> None:
     board.put("table:place", label("place m", "floor", muted).at(-6.65, 2.68))
     board.put("table:fast", label("fast waves", "floor", muted).at(at[0], at[1] - 0.25))
     board.put("table:slow", label("slow waves", "floor", muted).at(at[2], at[1] - 0.25, "right"))
-    scale(board, "scale", theme, (-3.6, 2.86, -1.5, 3.0), role="position", limits=(-1, 1), signed=True, text="{:g}")
+    scale(board, "waves.scale", theme, (-3.6, 2.86, -1.5, 3.0), role="position", limits=(-1, 1), signed=True,
+          text="{:g}")  # fmt: skip
     formula = label("$x_m arrow.l x_m + p_m$", "body", ink, markup=True)
     board.put("formula", formula.at(2.45, 2.78))
+    told = label("p: rows of the table", "floor", muted)
+    board.put("formula:told", told.at(4.75, 2.74))
     area = Axes((2.45, -1.75, 6.4, 1.6), (0, rows - 1), (0, 1))
     axes(
-        board, "meeting", theme, area, x_label="distance m − n", y_label="row m · row n",
+        board, "meeting", theme, area, x_label="distance m − n", y_label="row m · row n; 1 at m = n",
         x_ticks=[0, rows // 2, rows - 1], y_ticks=[0, 0.5, 1],
     )  # fmt: skip
     line(board, "meeting", theme, area, np.arange(rows), meeting[-1, ::-1], "position", width=4)
@@ -100,7 +103,9 @@ def learned(board: Board, frame: Frame, theme: Theme) -> None:
     left, right, tall, top = -5.6, 6.4, 0.46, 2.3
     at: Box = (left, top - tall * len(rows), right, top)
     size = float(np.abs(rows).max())
-    board.put("above", label(f"{places[0]} rows above", "floor", muted).at(left, 2.66))
+    width = frame.facts["parameters"] // frame.facts["length"]
+    told = f"{places[0]} rows above; {rows.shape[1]} of {width} features"
+    board.put("above", label(told, "floor", muted).at(left, 2.66))
     heat(board, "table", theme, rows, at, role="position", limits=(-size, size), signed=True, gap=0.06)
     for i, place in enumerate(places):
         y = top - tall * (i + 0.5)
@@ -113,7 +118,14 @@ def learned(board: Board, frame: Frame, theme: Theme) -> None:
     board.put("missing:row", label(f"row {length}", "floor", ink, "bold").at(left - 0.15, y, "right"))
     board.put("missing:words", label("never trained, not there", "floor", ink).at((left + right) / 2, y, "centre"))
     scale(
-        board, "scale", theme, (4.3, 2.63, 6.4, 2.77), role="position", limits=(-size, size), signed=True, text="{:.2f}"
+        board,
+        "rows.scale",
+        theme,
+        (4.3, 2.63, 6.4, 2.77),
+        role="position",
+        limits=(-size, size),
+        signed=True,
+        text="{:.2f}",
     )
     board.put("answer:name", label(f"Given {length + 1} tokens, the model answers", "floor", muted).at(-6.4, -1.5))
     answer = label(frame.facts["refusal"], "floor", ink, mono=True, width=12.9)
@@ -127,6 +139,8 @@ def requirement(board: Board, frame: Frame, theme: Theme) -> None:
         "$chevron.l f(q, m), f(k, n) chevron.r = g(q, k, m - n)$", "body", ink, markup=True
     )  # fmt: skip
     board.put("formula", wanted.at(0, 2.8, "centre"))
+    told = "f puts a query or a key at its place; g may know contents and offset only"
+    board.put("formula:told", label(told, "floor", muted).at(0, 2.36, "centre"))
     limit = max(float(np.abs(frame.arrays[name].values).max()) for name in ("added", "turned"))
     side = 3.85
     for name, words, left in (("added", "a wave added", -5.5), ("turned", "rotated", 1.35)):
@@ -138,11 +152,11 @@ def requirement(board: Board, frame: Frame, theme: Theme) -> None:
         spread = frame.facts["spread"][name]
         told = f"varies by {spread:.2f}" if spread > 1e-3 else "one value a diagonal"
         board.put(f"{name}:told", label(told, "floor", muted).at(at[2], at[3] + 0.3, "right"))
-        board.put(f"{name}:m", label("m", "floor", muted).at(left - 0.15, at[3] - 0.12, "right"))
+        board.put(f"{name}:m", label("m = 0", "floor", muted).at(left - 0.15, at[3] - 0.12, "right"))
         board.put(f"{name}:m.last", label(str(len(values) - 1), "floor", muted).at(left - 0.15, at[1] + 0.12, "right"))
-        board.put(f"{name}:n", label("n", "floor", muted).at(left + 0.08, at[1] - 0.24, "centre"))
+        board.put(f"{name}:n", label("n = 0", "floor", muted).at(left, at[1] - 0.24))
         board.put(f"{name}:n.last", label(str(len(values) - 1), "floor", muted).at(at[2], at[1] - 0.24, "right"))
     scale(
-        board, "scale", theme, (-0.55, -1.5, -0.4, 0.9), limits=(-limit, limit), signed=True, text="{:.1f}"
+        board, "score.scale", theme, (-0.55, -1.5, -0.4, 0.9), limits=(-limit, limit), signed=True, text="{:.1f}"
     )  # fmt: skip
-    board.put("scale:name", label("score", "floor", muted).at(-0.55, 1.2))
+    board.put("score.scale:name", label("score", "floor", muted).at(-0.55, 1.2))

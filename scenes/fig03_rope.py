@@ -13,7 +13,7 @@ import numpy as np
 from morph.story import Figure, Frame
 from scenes.board import Board
 from scenes.boards import frame_of
-from scenes.charts import Axes, axes, dots, line, number
+from scenes.charts import Axes, Tick, axes, dots, line, number
 from scenes.chrome import chrome
 from scenes.dials import arc, at, hand, ring, sector
 from scenes.fig03_before import learned, requirement, shuffle, sinusoid
@@ -60,7 +60,7 @@ class Dial:
         self.board.put(f"{self.key}:ring", ring(self.theme, CENTRE, RADIUS, fill="panel"))
         self.board.put("dial:cross", polylines(self.theme, cross, "ghost", 1))
         words = label(
-            f"pair {self.facts['pair']} of {self.facts['pairs']}, θ = {self.facts['speed']:.3f}",
+            f"pair {self.facts['pair']} of 0–{self.facts['pairs'] - 1}, θ = {self.facts['speed']:.3f} a place",
             "floor", self.theme.colour("muted"),
         )  # fmt: skip
         self.board.put("dial:name", words.at(-6.65, 2.88))
@@ -78,12 +78,17 @@ class Dial:
         angle = _angle(walk[0]) + (len(walk) - 1) * self.facts["speed"]
         length = float(np.hypot(*walk[0])) * self.unit
         self.board.put(f"hands:{name}", hand(self.theme, CENTRE, length, angle, role, width=0.07, head=0.26))
+        self.letter(f"{name}:letter", letter, angle)
+
+    def letter(self, key: str, letter: str, angle: float) -> None:
+        """A name outside of the dial; in a film it goes round with its hand."""
         x, y = at(CENTRE, RADIUS + 0.2, angle)
         lean = np.cos(angle)
         anchor = "left" if lean > 0.35 else "right" if lean < -0.35 else "centre"
         ink = self.theme.colour("ink")
-        name_at = label(f"${letter}$", "body", ink, markup=True).at(x, y + 0.12 * np.sin(angle), anchor)
-        self.board.put(f"{name}:letter", name_at)
+        made = label(f"${letter}$", "body", ink, markup=True).at(x, y + 0.12 * np.sin(angle), anchor)
+        made.heading = angle
+        self.board.put(key, made)
 
     def swept(self, key: str, start: float, sweep: float) -> None:
         self.board.put(key, arc(self.theme, CENTRE, 0.62, start, sweep, "position", 6))
@@ -117,6 +122,11 @@ def _ticks(place: int, last: int) -> list[float]:
     return [0, place, last] if last > 1.2 * place else [0, place]
 
 
+def _level(score: float, area: Axes) -> list[Tick]:
+    """Zero and the score, but for one that would run into zero."""
+    return [0, (score, f"{score:.2f}".replace("-", "−"))] if abs(score) > 0.2 * area.y[1] else [0]
+
+
 def query(board: Board, frame: Frame, theme: Theme) -> None:
     """The query's pair, turned place by place."""
     board.cut = 0.3
@@ -127,6 +137,7 @@ def query(board: Board, frame: Frame, theme: Theme) -> None:
     dial.trail("query", "attention")
     dial.swept("gap:arc", _angle(walk[0]), m * theta)
     dial.hand("query", "attention", "R_(m theta) q")
+    dial.letter("query:start", "q", _angle(walk[0]))
     matrix = 'mat(delim: "(", cos m theta, -sin m theta; sin m theta, cos m theta) vec(delim: "(", q_1, q_2)'
     _beside(
         board, theme, f"$R_(m theta) q = {matrix}$",
@@ -139,7 +150,7 @@ def query(board: Board, frame: Frame, theme: Theme) -> None:
     )  # fmt: skip
     places = np.arange(len(features))
     area = _area((0, len(features) - 1), 1.15 * facts["reach"])
-    axes(board, "chart", theme, area, x_label="place m", y_label="its two features",
+    axes(board, "chart", theme, area, x_label="place m", y_label="its features: first solid, second dashed",
          x_ticks=_ticks(m, len(features) - 1), y_ticks=[0])  # fmt: skip
     line(board, "first", theme, area, places, features[:, 0], "attention", width=4)
     line(board, "second", theme, area, places, features[:, 1], "attention", width=3, dash=True)
@@ -157,7 +168,7 @@ def key(board: Board, frame: Frame, theme: Theme) -> None:
     n = facts["places"][1]
     area = _area((0, len(scores) - 1), 1.15 * float(np.abs(scores).max()))
     axes(board, "chart", theme, area, x_label="place n of the key", y_label="dot product",
-         x_ticks=_ticks(n, len(scores) - 1), y_ticks=[0])  # fmt: skip
+         x_ticks=_ticks(n, len(scores) - 1), y_ticks=_level(facts["score"], area))  # fmt: skip
     line(board, "alone", theme, area, np.arange(len(scores)), scores, "cache", width=3)
     dots(board, "now", theme, area, [n], [scores[n]], "ink", size=0.08)
 
@@ -165,10 +176,12 @@ def key(board: Board, frame: Frame, theme: Theme) -> None:
 def _meeting(board: Board, theme: Theme, facts: Mapping[str, Any], last: str = "") -> None:
     """Formula and numbers of a query that meets a key; `last` is how far the product strayed."""
     (m, n), (q, k) = facts["places"], facts["words"]
-    own, step = np.degrees(facts["own"]), np.degrees(facts["speed"])
+    turned = round(float(np.degrees((m - n) * facts["speed"])), 1)
+    gap = round(float(np.degrees(facts["own"] + (m - n) * facts["speed"])), 1)
+    sum_ = f"{gap - turned:.1f}° + {turned:.1f}° = {gap:.1f}°".replace("-", "−")  # rounded so that it adds up
     rows = [
         ("place", f"query “{q}”, key “{k}” at", f"m = {m}, n = {n}"),
-        ("gap", "gap between the hands", f"{_whole(own)}° + {m - n}·{step:.0f}° = {_whole(np.degrees(facts['gap']))}°"),
+        ("gap", f"their gap: own + {m - n}θ", sum_),
         ("score", "their dot product", _signed(facts["score"])),
     ]
     rows += [("stray", "largest change, fp64", last)] if last else []
@@ -195,7 +208,7 @@ def slide(board: Board, frame: Frame, theme: Theme) -> None:
     area = _area((0, len(both) - 1), 1.15 * float(np.abs(alone).max()))
     slides = np.arange(len(both))
     axes(board, "chart", theme, area, x_label="slide s, in places", y_label="dot product",
-         x_ticks=[0, len(both) // 2, len(both) - 1], y_ticks=[0])  # fmt: skip
+         x_ticks=[0, len(both) // 2, len(both) - 1], y_ticks=_level(facts["score"], area))  # fmt: skip
     line(board, "alone", theme, area, slides, alone, theme.tint("attention", 0.6), width=2)
     line(board, "both", theme, area, slides, both, "position", width=5)
     dots(board, "now", theme, area, [facts["slide"]], [both[facts["slide"]]], "ink", size=0.08)
@@ -220,6 +233,8 @@ def clocks(board: Board, frame: Frame, theme: Theme) -> None:
     speeds, turns = frame.arrays["speeds"].values, frame.arrays["turns"].values
     drawn = frame.facts["drawn"]
     radius = 0.86
+    head = label(f"swept from place 0 to place {frame.facts['place']}", "floor", theme.colour("muted"))
+    board.put("clocks:name", head.at(-6.65, 2.92))
     for i, centre in zip(drawn, _grid(len(drawn))):
         dial, turned = f"pair{i}", 2 * np.pi * turns[i]
         board.put(f"{dial}:ring", ring(theme, centre, radius, fill="panel"))
@@ -271,7 +286,7 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
     words = f"{waves[-1]:,.0f} tokens, {share:.1%} of a turn seen" if share < 1 else f"{waves[-1]:,.0f} tokens"
     board.put("slowest:tokens", label(words, "floor", ink).at(last[0] - 0.36, last[1], "right"))
     full = facts["full"]
-    board.put("full:name", label(f"{full} come round", "body", ink, "medium").at(trained - 0.3, -0.9, "right"))
+    board.put("full:name", label(f"{full} complete a turn", "body", ink, "medium").at(trained - 0.3, -0.9, "right"))
     board.put("part:name", label(f"{len(waves) - full} never do", "body", ink, "medium").at(trained + 0.3, 1.75))
 
 
@@ -324,12 +339,13 @@ def base(board: Board, frame: Frame, theme: Theme) -> None:
         dots(board, f"model{row}.inside", theme, area, inside, np.full(len(inside), row), "position", size=size)
         mark = area.point(float(lengths[row]), row)[0]
         board.put(f"model{row}:mark", wire(theme, [(mark, y - 0.3), (mark, y + 0.3)], "ink", 3))
-        board.put(f"model{row}:length", label(f"{lengths[row]:,}", "floor", ink).at(mark, y + 0.46, "centre"))
+        told = f"{lengths[row]:,}" if row else f"trained on {lengths[row]:,} tokens"
+        board.put(f"model{row}:length", label(told, "floor", ink).at(mark, y + 0.46, "centre"))
         board.put(f"model{row}:name", label(name, "label", ink, "medium").at(-6.65, y + 0.15))
         board.put(f"model{row}:base", label(f"b = {number(value)}", "floor", muted).at(-6.65, y - 0.17))
         told = f"{facts['full'][row]} of {facts['pairs'][row]}"
         board.put(f"model{row}:full", label(told, "label", ink, "medium").at(4.75, y + 0.15))
-        board.put(f"model{row}:round", label("come round", "floor", muted).at(4.75, y - 0.17))
+        board.put(f"model{row}:round", label("complete a turn", "floor", muted).at(4.75, y - 0.17))
 
 
 def longer(board: Board, frame: Frame, theme: Theme) -> None:
@@ -346,9 +362,11 @@ def longer(board: Board, frame: Frame, theme: Theme) -> None:
     board.put("slow", label("slowest pair", "floor", muted).at(xs[-1] + radius, 2.98, "right"))
     for row, name in enumerate(facts["names"]):
         y = 2.2 - 1.35 * row
-        board.put(f"scheme{row}:name", label(name, "label", ink, "medium").at(-6.65, y + 0.17))
-        told = f"{facts['new'][row]} new angles" if facts["turned"][row] else "nothing turns"
-        board.put(f"scheme{row}:told", label(told, "floor", muted).at(-6.65, y - 0.17))
+        board.put(f"scheme{row}:name", label(name, "label", ink, "medium").at(-6.65, y + 0.32))
+        board.put(f"scheme{row}:how", label(facts["how"][row], "floor", muted).at(-6.65, y))
+        if facts["turned"][row]:
+            told = f"{facts['new'][row]} new angles"
+            board.put(f"scheme{row}:told", label(told, "floor", ink).at(-6.65, y - 0.3))
         for x, i in zip(xs, drawn):
             key, angle = f"scheme{row}.pair{i}", place[row, i]
             if speeds[row, i] == 0:

@@ -93,16 +93,21 @@ class Film(Scene):
             old = new
 
     def _arrange(self, old: Board, new: Board, change: Difference) -> None:
-        """Order the scene: what stands still, then what leaves, then what moves or lies over it, bottom to top."""
+        """Order the scene: what stands still, then all that moves or lies over it, bottom to top.
+
+        What leaves keeps its place above what it lay on, or a moving ground would hide it at once.
+        """
         again = covered(old, new, change)
         still = [new[key] for key in change.keep if key not in again]
-        rest = [old[key] for key in change.leave]
-        for key in new:
-            if key in again or key in change.enter:
-                rest.append(new[key])
-            elif key in change.move:
-                rest.append(old[key])
-            elif key in change.swap:
-                rest += [old[key], new[key]]
+        keys, above = [key for key in new if key in again or key in change.changed], 0
+        for key in old:
+            if key in change.leave:
+                keys.insert(above, key)
+            if key in keys:
+                above = keys.index(key) + 1
+        rest = []
+        for key in keys:
+            rest += [old[key]] if key in change.move or key in change.swap or key in change.leave else []
+            rest += [new[key]] if key not in change.move and key not in change.leave else []
         self.clear()
         self.add(*map(self.cast, [*still, *rest]))

@@ -15,7 +15,7 @@ from scenes.board import difference  # noqa: E402
 from scenes.camera import mobject  # noqa: E402
 from scenes.dials import sector  # noqa: E402
 from scenes.fig03_rope import CENTRE, RADIUS  # noqa: E402
-from scenes.play import animations  # noqa: E402
+from scenes.play import Film, animations  # noqa: E402
 from scenes.shape import Shape  # noqa: E402
 from scenes.theme import theme  # noqa: E402
 
@@ -60,6 +60,15 @@ def test_a_slide_turns_the_hands_and_does_not_shrink_them() -> None:
     tip = half[np.hypot(*(half[:, :2] - CENTRE).T).argmax(), :2] - CENTRE
     middle = (new["hands:query"].heading + old["hands:query"].heading) / 2
     assert np.exp(1j * np.arctan2(tip[1], tip[0])) == pytest.approx(np.exp(1j * middle), abs=1e-3)
+
+
+def test_hands_that_leave_are_not_hidden_by_their_moving_dial() -> None:
+    """From frame 7 to 8 the dial shrinks into its place among twelve; the hands fade on top of it."""
+    old, new = fresh_board(7, name="rope"), fresh_board(8, name="rope")
+    film = Film([], theme("dark"))
+    film._arrange(old, new, difference(old, new))
+    order = [film.mobjects.index(film.cast(old[key])) for key in ("pair2:ring", "hands:key", "hands:query")]
+    assert order == sorted(order)
 
 
 def test_the_score_stays_the_same_object_while_both_slide() -> None:

@@ -17,10 +17,11 @@ from morph.config import Attention, NoPosition
 from morph.errors import MorphError
 from morph.measure.trace import trace
 from morph.story import Array, Figure, Frame, figure
-from morph.story.rope_layer import layers, pairs, power, unplaced
+from morph.story.rope_layer import layers, pairs, unplaced
 from morph.story.rope_lengths import geometric, unseen
 from morph.story.rope_pairs import KEY_AT, QUERY_AT, Live
 from morph.story.subject import Subject, subject
+from morph.story.written import many
 
 KEYS = (
     "shuffle", "sinusoid", "learned", "requirement", "query", "key", "slide", "clocks", "wavelengths", "distance",
@@ -307,8 +308,8 @@ def test_the_caption_on_distance_says_what_the_curves_do(made: Figure) -> None:
     frame = _frame(made, "distance")
     mean = _values(frame, "mean")
     steady = sum(bool((np.diff(head) < 0).all()) for head in mean)
-    assert f"{steady} fall at every step" in frame.caption
-    assert f"{sum(head.argmax() < 8 for head in mean)} of 4 heads peak" in frame.caption
+    assert f"{many(steady, 4)} fall at every step" in frame.caption
+    assert f"Of 4 heads {many(sum(head.argmax() < 8 for head in mean), 4)} peak" in frame.caption
     fresh = _frame(figure("rope", model=morph.stage(9, "nano")), "distance")
     assert fresh.caption.startswith("Untrained")
 
@@ -375,9 +376,5 @@ def test_a_head_of_one_pair() -> None:
 def test_an_unknown_model_is_one_clear_line() -> None:
     with pytest.raises(MorphError, match="is no folder of a run, no stage and no fork"):
         figure("rope", model="windowz")
-
-
-def test_how_tiny_numbers_read() -> None:
-    assert [power(x) for x in (0.0, 4.2e-14, 1e-9)] == ["0", "4·10⁻¹⁴", "1·10⁻⁹"]
 
 

@@ -12,9 +12,10 @@ from morph.errors import MorphError
 from morph.model import Decoder
 from morph.nn.position import sinusoid_table
 from morph.story.frame import Array, Claim, Frame
-from morph.story.rope_layer import EXACT, Layer, power
+from morph.story.rope_layer import EXACT, Layer
 from morph.story.subject import Subject, siblings
 from morph.story.text import shown
+from morph.story.written import percent, small
 
 WORDS = 8
 """Tokens that frame 1 shuffles."""
@@ -52,12 +53,12 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
         key="shuffle",
         title="Shuffle the tokens",
         caption=(
-            "Without a mask, the outputs are shuffled along and nothing else. With the causal mask they change, "
-            f"by up to {most:.0%}: the mask alone tells order."
+            "Without a mask the outputs only trade places. With the causal mask they change, by up to "
+            f"{percent(most)} of their length: the mask alone makes order matter."
         ),
         alt=(
             f"Eight tokens, {' '.join(words)}, and the same tokens shuffled, lines joining each to itself. Below, how "
-            f"much each token's attention output changed. Left, without a mask: nothing, at most {power(least)}. "
+            f"much each token's attention output changed. Left, without a mask: nothing, at most {small(least)}. "
             f"Right, with the causal mask: up to {most:.2f} of its length. Attention weights of token {words[token]} "
             "are shown as a strip above and below: without a mask they move along with the tokens, with it they differ."
         ),
@@ -81,7 +82,7 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
             ),
             "causal_change": Array(values=change["causal"], axes=("place",), source=f"{where}.heads, rotation off"),
         },
-        facts={"words": words, "token": token, "layer": layer.index, "least": power(least)},
+        facts={"words": words, "token": token, "layer": layer.index, "least": small(least)},
         source=(
             f"Layer {layer.index} of {subject.name}, its rotation off; strips: weights of the bold token, head 0."
         ),
@@ -135,8 +136,8 @@ def sinusoid(config: ModelConfig) -> Frame:
         key="sinusoid",
         title="2017: a wave, added once",
         caption=(
-            f"Row m is added to the embedding at place m. Rows meet by distance alone: next door {near:.2f} of a row "
-            f"with itself, {PLACES - 1} apart {far:.2f}."
+            f"Row m is added to the embedding at place m. The dot product of two rows depends on distance alone: "
+            f"{near:.2f} one place apart, {far:.2f} at {PLACES - 1}."
         ),
         alt=(
             f"A heat map of {PLACES} places by {config.d_model // 2} waves, the sines of a fixed table: fast waves at "
@@ -240,8 +241,8 @@ def requirement(subject: Subject, layer: Layer) -> Frame:
         key="requirement",
         title="The requirement",
         caption=(
-            f"Wanted: a score of contents and offset alone, one value along each diagonal. Added waves leave "
-            f"{spread['added']:.2f} between equal offsets, turning leaves nothing."
+            f"Wanted: a score of contents and offset alone, so one value along each diagonal. With added waves it "
+            f"varies by {spread['added']:.2f} along one; with rotation, not at all."
         ),
         alt=(
             f"Two heat maps of {GRID} by {GRID} places: the score of query {words[0]} at place m with key {words[1]} "

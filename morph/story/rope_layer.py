@@ -109,11 +109,3 @@ def pairs(x: np.ndarray, turning: int) -> np.ndarray:
 def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Dot products of pairs, elementwise: the real part of a times the conjugate of b."""
     return np.asarray((a * b.conj()).real)
-
-
-def power(value: float) -> str:
-    """A tiny number as it is read: `4·10⁻¹⁶`."""
-    if value == 0:
-        return "0"
-    digit, exponent = f"{value:.0e}".split("e")
-    return f"{digit}·10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -11,6 +11,7 @@ from morph.nn.position import frequencies
 from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.rope_layer import EXACT, TURN
 from morph.story.rope_pairs import Live, drawn, some_of
+from morph.story.written import many
 
 HEADS = 4
 """Most heads drawn as curves."""
@@ -86,13 +87,13 @@ def _told(mean: np.ndarray) -> dict[str, Any]:
 def _distance_caption(told: dict[str, Any], heads: int, trained: bool) -> str:
     if not trained:
         return (
-            f"Untrained: the mean score wanders. {told['steady']} of {heads} heads fall at every step; "
+            f"Untrained: the mean score wanders. Of {heads} heads {many(told['steady'], heads)} fall at every step; "
             "rotation alone promises no decay."
         )
     is_wave = told["steady"] == 0 and 2 * told["return"] > heads
+    near, back, steady = (many(told[name], heads) for name in ("near", "return", "steady"))
     return (
-        f"{told['near']} of {heads} heads peak within eight tokens, {told['return']} of {heads} sink and rise again, "
-        f"{told['steady']} fall at every step. "
+        f"Of {heads} heads {near} peak within eight tokens, {back} sink and rise again, {steady} fall at every step. "
         + ("What is learned is a wave, not a decay." if is_wave else "Rotation alone promises no decay.")
     )
 
@@ -114,7 +115,7 @@ def base(live: Live | None) -> Frame:
         title="The base is a dial",
         caption=(
             f"From b = 10⁴ to 10⁶ the slowest turn grows from {llama[-1]:,.0f} to {qwen[-1]:,.0f} tokens. Texts grew "
-            f"too: {full[-3]}, {full[-2]} and {full[-1]} of 64 clocks come round."
+            f"too: {full[-3]}, {full[-2]} and {full[-1]} of 64 clocks complete a turn."
         ),
         alt=(
             "Rows of points on one logarithmic axis of tokens, a row a model, each with a mark at its trained length. "
@@ -164,6 +165,7 @@ def longer(live: Live) -> Frame:
         ("Partial", PartialRope(base=base, fraction=2 * (features // 4) / features)),
         ("NoPE", None),
     ]
+    how = ("turns every pair", "slows slow pairs", f"turns {features // 4} pairs", "turns nothing")
     count = features // 2
     speeds = np.zeros((len(ropes), count))
     for row, (_, rope) in enumerate(ropes):
@@ -178,8 +180,9 @@ def longer(live: Live) -> Frame:
         key="longer",
         title="Slow down, leave out, remove",
         caption=(
-            f"At {FACTOR:.0f} times the trained length {new[0].sum()} of {count} hands stand where none stood in "
-            f"training. YaRN: {new[1].sum()}. Partial rotation turns {turned[2]} pairs, NoPE {turned[3]}."
+            f"At {FACTOR:.0f} times the trained length, {new[0].sum()} of {count} hands point where none did in "
+            f"training; with YaRN, {many(new[1].sum(), count)}. Partial rotation turns only {turned[2]} pairs, NoPE "
+            f"{many(turned[3], count)}."
         ),
         alt=(
             f"Four rows of dials, a dial a pair. Shaded is the part of the circle that texts of {length} tokens show, "
@@ -197,7 +200,8 @@ def longer(live: Live) -> Frame:
             "hand": Array(values=hand, axes=("scheme", "pair"), source=f"{FACTOR:.0f} × length × speed, mod 2π"),
         },
         facts={
-            "names": [name for name, _ in ropes], "new": new.sum(1).tolist(), "turned": turned.tolist(),
+            "names": [name for name, _ in ropes], "how": list(how), "turned": turned.tolist(),
+            "new": new.sum(1).tolist(),
             "drawn": drawn(count).tolist(), "length": length, "factor": FACTOR,
         },
         source=(

@@ -12,9 +12,10 @@ import numpy as np
 
 from morph.config import Rotation
 from morph.story.frame import Array, Claim, Frame
-from morph.story.rope_layer import EXACT, TURN, Layer, dot, pairs, power
+from morph.story.rope_layer import EXACT, TURN, Layer, dot, pairs
 from morph.story.subject import Subject
 from morph.story.text import shown
+from morph.story.written import small
 
 QUERY_AT, KEY_AT = 7, 4
 """Places of the pair that frames 5 to 7 turn."""
@@ -87,7 +88,7 @@ class Live:
     def pair_source(self) -> str:
         """Where frames 5 to 7 come from, in words."""
         return (
-            f"Pair {self.pair} of {len(self.speeds)}, head {self.head}, layer {self.layer.index} of "
+            f"Pair {self.pair} of 0–{len(self.speeds) - 1}, head {self.head}, layer {self.layer.index} of "
             f"{self.subject.name}."
         )
 
@@ -167,7 +168,7 @@ def query(live: Live) -> Frame:
         key="query",
         title="Turn the query by its place",
         caption=(
-            f"Two features of a live query are a point in a plane. Each place turns it by θ = {speed:.3f} more: "
+            f"Two features of a query are a point in a plane. Each place turns it by θ = {speed:.3f} radians more: "
             f"{angle} at place {QUERY_AT}. Its length stays."
         ),
         alt=(
@@ -182,7 +183,8 @@ def query(live: Live) -> Frame:
             **_hands(live, QUERY_AT, None),
             "features": Array(
                 values=_plane(live.query * np.exp(1j * speed * np.arange(_round(speed) + 1))),
-                axes=("place", "coordinate"), source=f"{live.where}.queries: the pair at the places of one turn",
+                axes=("place", "coordinate"),
+                source=f"{live.where}.queries: the pair at the places of one turn",
             ),
         },
         facts=_pair_facts(live, QUERY_AT, KEY_AT),
@@ -197,8 +199,8 @@ def key(live: Live) -> Frame:
         key="key",
         title="Turn the key by its place",
         caption=(
-            f"The key stands at place {KEY_AT} and turns by {KEY_AT} times the same angle. The gap between them is "
-            f"their own plus {QUERY_AT} − {KEY_AT} = {QUERY_AT - KEY_AT} steps."
+            f"The key, at place {KEY_AT}, turns by {KEY_AT} times the same angle. The gap between the hands is their "
+            f"own plus {QUERY_AT}\u00a0−\u00a0{KEY_AT}\u00a0=\u00a0{QUERY_AT - KEY_AT} such steps."
         ),
         alt=(
             f"The same dial with a second hand, the key of token {live.words[1]}, turned by "
@@ -212,7 +214,8 @@ def key(live: Live) -> Frame:
         arrays={
             **_hands(live, QUERY_AT, KEY_AT),
             "scores": Array(
-                values=np.array([_score(live, QUERY_AT, n) for n in range(_round(speed) + 1)]), axes=("key place",),
+                values=np.array([_score(live, QUERY_AT, n) for n in range(_round(speed) + 1)]),
+                axes=("key place",),
                 source=f"{live.where}: the pair's product, query at {QUERY_AT}, key at the places of one turn",
             ),
         },
@@ -250,8 +253,8 @@ def slide(live: Live) -> Frame:
         key="slide",
         title="Slide both: the score stays",
         caption=(
-            f"Both move on by 0 to {slides[-1]} places: this pair's product stays {both[0]:.3f}, and so does the whole "
-            f"head's, to {power(deviation)}. Move the query alone and it swings."
+            f"Both move on by 0 to {slides[-1]} places: this pair's product stays {both[0]:.3f}, the whole head's "
+            f"stays too, to {small(deviation)}. Move the query alone and it swings."
         ),
         alt=(
             f"The dial with both hands turned on by {SLIDE} places, the angle between them as before. Beside it, the "
@@ -271,7 +274,7 @@ def slide(live: Live) -> Frame:
             "whole": Array(values=whole, axes=("slide",), source=f"{live.where}: the whole head at m + s, n + s"),
             "alone": Array(values=alone, axes=("slide",), source=f"{live.where}: the pair at places m + s, n"),
         },
-        facts={**_meeting_facts(live, *at), "slide": SLIDE, "deviation": power(deviation)},
+        facts={**_meeting_facts(live, *at), "slide": SLIDE, "deviation": small(deviation)},
         source=live.pair_source,
     )  # fmt: skip
 
@@ -303,7 +306,7 @@ def clocks(live: Live) -> Frame:
     turns = place * live.speeds / TURN
     ratio = live.speeds[:-1] / live.speeds[1:] if len(turns) > 1 else np.ones(1)
     geometric = bool(np.ptp(ratio) < EXACT)
-    pace = f"{ratio[0]:.2f} times slower than the last" if geometric else "slower than the last"
+    pace = f"{ratio[0]:.2f} times slower than the one before" if geometric else "slower than the one before"
     return Frame(
         key="clocks",
         title=f"{len(turns)} clocks, fast to slow",
@@ -340,7 +343,7 @@ def _speeds_hold(speeds: np.ndarray, geometric: bool) -> bool:
 def _small(turns: float) -> str:
     """A turn's part as an angle."""
     degrees = 360 * turns
-    return f"{degrees:.0f}°" if degrees >= 10 else f"{degrees:.2g}°" if degrees >= 1e-3 else f"{power(degrees)}°"
+    return f"{degrees:.0f}°" if degrees >= 10 else f"{degrees:.2g}°" if degrees >= 1e-3 else f"{small(degrees)}°"
 
 
 def _rope_source(live: Live) -> str:
@@ -355,7 +358,7 @@ def wavelengths(live: Live) -> Frame:
     full = int((waves <= live.length).sum())
     return Frame(
         key="wavelengths",
-        title=f"A turn: {waves[0]:,.0f} to {waves[-1]:,.0f} tokens",
+        title=f"One turn: {waves[0]:,.0f} to {waves[-1]:,.0f} tokens",
         caption=(
             f"Texts of {live.length:,} tokens turn {full} of {len(waves)} clocks all the way round. Of the others the "
             f"model has only seen the filled part."
