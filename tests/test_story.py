@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import morph
 from morph.errors import MorphError
 from morph.story import Array, Claim, Figure, Frame, figure, names
 from tests.scene_boards import SWEEP, story
@@ -78,6 +80,19 @@ def test_an_unknown_figure_names_the_nearest() -> None:
     assert "morph" in names()
     with pytest.raises(MorphError, match=r"'mroph'.*did you mean 'morph'"):
         figure("mroph")
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name != "morph"])
+def test_a_figure_computes_on_one_thread(name: str) -> None:
+    model, threads = morph.build(morph.stage(13, "nano")), set()
+    model.register_forward_hook(lambda *_: threads.add(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        figure(name, model=model)
+        assert threads == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_stories_need_no_torch(tmp_path: Path) -> None:

@@ -37,6 +37,29 @@ def test_claims_hold(stage: int, seed: int) -> None:
         assert explore.routing(of(stage, seed), TEXT).check()
 
 
+@pytest.mark.parametrize("fork", ["parallel-block", "post-branch-norm", "attention-sink", "dense-first", "nope"])
+def test_claims_hold_for_forks(fork: str) -> None:
+    model = subject(fork, size="nano")
+    assert explore.attention(model, TEXT).check()
+    assert explore.token_trace(model, TEXT).check()
+    if fork == "dense-first":
+        frame = explore.routing(model, TEXT)
+        assert frame.check() and frame.facts["layers"] == [1, 2, 3]
+        assert "3 of 4 layers" in frame.caption
+
+
+def test_a_parallel_block_writes_twice() -> None:
+    """Nothing is recorded between its halves, so the explorer stands attention's delta there."""
+    model = subject("parallel-block", size="nano")
+    with torch.no_grad(), morph.trace(model.model) as seen:
+        model.model(torch.tensor([list(TEXT.encode())]))
+    written = explore.token_trace(model, TEXT).arrays["write"].values
+    for layer in range(4):
+        for half, name in enumerate(("attention_delta", "feed_forward_delta")):
+            size = seen[f"blocks.{layer}.{name}"][0].square().mean(-1).sqrt().numpy()
+            np.testing.assert_allclose(written[2 * layer + half], size, rtol=1e-4)
+
+
 def test_claims_can_fail() -> None:
     frame = explore.attention(of(9), TEXT)
     assert not wrong(frame, "weights", frame.arrays["weights"].values[..., ::-1]).check()

@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 import morph
-from morph.config import MoE
 from morph.errors import MorphError
 from morph.measure.trace import Trace
 from morph.model import Decoder
 from morph.nn.attention import SoftmaxAttention
 from morph.story.frame import Array, Claim, Frame
+from morph.story.stream import states_in
 from morph.story.subject import Subject
 from morph.story.text import shown
+from morph.story.threads import one_thread
 
 MOST_TOKENS = 96
 """Bytes of a reader's text: more could not be read in a map."""
@@ -94,10 +95,7 @@ def token_trace(source: Subject, text: str) -> Frame:
     """
     ids, seen = _traced(source, text)
     model, depth = source.model, len(source.model.blocks)
-    streams = [seen["stream"][0]]
-    for layer in range(depth):
-        streams += [seen[f"blocks.{layer}.middle"][0], seen[f"blocks.{layer}.stream"][0]]
-    stream = torch.stack(streams)  # (depth, S, D)
+    stream = states_in(seen, depth)  # (2L + 1, S, D)
     writes = stream[1:] - stream[:-1]
     with torch.no_grad():
         lens = torch.nn.functional.linear(model.norm(stream), model.head_weight)
@@ -140,7 +138,8 @@ def routing(source: Subject, text: str) -> Frame:
     Arrays: `chosen` and `weights` (layer, token, rank), `probabilities` (layer, token, expert), `load` (layer, expert).
     Facts: `tokens`, `layers` that route, `n_experts`, `top_k`, `n_shared`, `model`.
     """
-    if not isinstance(source.config.feed_forward, MoE):
+    moe = source.config.moe
+    if moe is None:
         raise MorphError(f"{source.name} has no router; give a model with experts, such as stage 13")
     ids, seen = _traced(source, text)
     names = [name.removesuffix(".logits") for name in seen if name.endswith("feed_forward.router.logits")]
@@ -149,12 +148,13 @@ def routing(source: Subject, text: str) -> Frame:
         torch.stack([seen[f"{name}.{what}"] for name in names]) for what in ("chosen", "weights", "probabilities")
     )
     load = torch.nn.functional.one_hot(chosen.flatten(1), probabilities.shape[-1]).sum(1)
-    ffn = source.config.feed_forward
+    every = len(layers) == source.config.n_layers
+    where = "every layer" if every else f"{len(layers)} of {source.config.n_layers} layers"
     return Frame(
         key="routing",
         title="Which experts a token uses",
-        caption=f"Each token goes to {ffn.top_k} of {ffn.n_experts} experts in every layer; the router scores all.",
-        alt=f"Tokens against {ffn.n_experts} experts in each of {len(layers)} layers: the {ffn.top_k} chosen cells of "
+        caption=f"Each token goes to {moe.top_k} of {moe.n_experts} experts in {where}; the router scores all.",
+        alt=f"Tokens against {moe.n_experts} experts in each of {len(layers)} layers: the {moe.top_k} chosen cells of "
         "a row are filled by their weight. Below, how often each expert was chosen.",
         claim=Claim(text="Every token chooses top_k different experts.", holds=_different),
         arrays={
@@ -164,13 +164,14 @@ def routing(source: Subject, text: str) -> Frame:
             "load": Array(values=load.numpy(), axes=("layer", "expert"), source="how often each was chosen"),
         },
         facts={
-            "tokens": [shown(i) for i in ids], "layers": layers, "n_experts": ffn.n_experts, "top_k": ffn.top_k,
-            "n_shared": ffn.n_shared, "model": source.name,
+            "tokens": [shown(i) for i in ids], "layers": layers, "n_experts": moe.n_experts, "top_k": moe.top_k,
+            "n_shared": moe.n_shared, "model": source.name,
         },
         source=f"A traced pass of {source.name}",
     )  # fmt: skip
 
 
+@one_thread()
 def _traced(source: Subject, text: str) -> tuple[list[int], Trace]:
     ids = tokens_of(text, source.config.vocab_size)
     model: Decoder = source.model

@@ -29,6 +29,7 @@ from morph.story.frame import Figure, Frame
 from morph.story.residual_kit import Material
 from morph.story.stream import read
 from morph.story.subject import siblings, subject
+from morph.story.threads import one_thread
 
 NAME, NUMBER, TITLE = "residual", 2, "The residual stream"
 FRAMES: tuple[Callable[[Material], Frame], ...] = (
@@ -49,6 +50,7 @@ FRAMES: tuple[Callable[[Material], Frame], ...] = (
 """What makes each frame, in order."""
 
 
+@one_thread()
 def figure(model: Decoder | ModelConfig | str | int | Path | None = None, seed: int = 0) -> Figure:
     """Figure 2 of a model; None is the recorded one of 24 layers.
 

@@ -17,6 +17,7 @@ from morph.story.rope_lengths import base, distance, longer
 from morph.story.rope_pairs import Live, clocks, key, query, slide, wavelengths
 from morph.story.subject import Subject
 from morph.story.subject import subject as make_subject
+from morph.story.threads import one_thread
 
 NAME, NUMBER, TITLE = "rope", 3, "Rotary position"
 DEFAULT = "windows"
@@ -24,6 +25,7 @@ LONGEST = 128
 """Tokens of the passage that the figure reads, or the trained length when that is less."""
 
 
+@one_thread()
 def figure(*, model: Decoder | ModelConfig | str | int | Path | None = None, seed: int = 0) -> Figure:
     """Figure 3 of a model that `morph.story.subject.subject` takes, or (None) of the recorded model `windows`.
 

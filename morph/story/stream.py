@@ -69,14 +69,22 @@ def read(subject: Subject) -> Stream:
     ids = subject.ids(length)
     with trace(subject.model) as seen, torch.no_grad():
         subject.model(ids)
-    states, deltas = [seen["stream"]], []
-    for block in (f"blocks.{layer}" for layer in range(subject.config.n_layers)):
-        attention, feed_forward = seen[f"{block}.attention_delta"], seen[f"{block}.feed_forward_delta"]
+    deltas = [
+        seen[f"blocks.{layer}.{half}_delta"]
+        for layer in range(subject.config.n_layers)
+        for half in ("attention", "feed_forward")
+    ]
+    return Stream(subject, ids[0].tolist(), states_in(seen, subject.config.n_layers), torch.cat(deltas), seen)
+
+
+def states_in(seen: Mapping[str, Tensor], layers: int) -> Float[Tensor, "W1 S D"]:
+    """The stream before the first write and after each, from the trace of one text."""
+    states = [seen["stream"]]
+    for block in (f"blocks.{layer}" for layer in range(layers)):
         side_by_side = f"{block}.middle" not in seen  # both halves read one stream; nothing stands between them
-        middle = states[-1] + attention if side_by_side else seen[f"{block}.middle"]
+        middle = states[-1] + seen[f"{block}.attention_delta"] if side_by_side else seen[f"{block}.middle"]
         states += [middle, seen[f"{block}.stream"]]
-        deltas += [attention, feed_forward]
-    return Stream(subject, ids[0].tolist(), torch.cat(states), torch.cat(deltas), seen)
+    return torch.cat(states)
 
 
 def rms(x: Float[Tensor, "N S D"]) -> Float[Tensor, "N"]:
