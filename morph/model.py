@@ -199,7 +199,8 @@ def build(config: config.ModelConfig, seed: int = 0, device: str | torch.device 
         model = Decoder(config)
     if torch.device(device).type == "meta":
         return model
-    model.to_empty(device="cpu")
+    # `to_empty` would do; but its `empty_like` of a meta tensor imports torch's compiler, a second on its own
+    model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
     with torch.no_grad():
         init_weights(model, seed)
     return model.to(device)
