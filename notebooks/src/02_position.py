@@ -105,7 +105,7 @@ def waves(length, width, base=10_000.0):
 
 p = waves(64, 96)
 print(f"difference from the project's table: {(p - position.sinusoid_table(64, 96, 10_000.0)).abs().max().item():.0e}")
-meeting = p @ p.T / 48
+meeting = p @ p.T / 48  # dot products; a row with itself gives 1
 print("row 10 meets row 7: ", round(meeting[10, 7].item(), 4))
 print("row 60 meets row 57:", round(meeting[60, 57].item(), 4))
 
@@ -131,7 +131,8 @@ print("scores three apart:", [round(added(n + 3, n).item(), 2) for n in (0, 20, 
 
 # %% [markdown]
 # The same two tokens at the same distance, and another score at every place. A model can learn to live with
-# that, and models did. GPT-2 went further and *learned* the rows. That has an end, literally:
+# that, and models did. GPT-2 went further and *learned* the rows. That has an end, literally. (A *fork* is one of
+# the project's models with one part exchanged, here its position.)
 
 # %%
 learned = morph.build(morph.fork("learned-position", size="nano"))
@@ -179,6 +180,9 @@ for m, n in ((7, 4), (107, 104), (100_007, 100_004)):
 # with the speeds of the waves above: $\theta_i = b^{-2i/d}$. Which features make a pair is a convention.
 # Here, as in Llama, feature $i$ goes with feature $i + d/2$; other families pair neighbours. Weights
 # trained for one are wrong for the other.
+#
+# We try it on a trained layer. A trace keeps what is computed inside a model, by name. This model's layers norm
+# queries and keys before they turn them, so we do that too.
 
 
 # %%
@@ -223,11 +227,12 @@ for name, base, length, width in (
 
 # %% [markdown]
 # The last exponent is $(d-2)/d$ and not 1, so it is 54,410. A larger base leaves the fast clocks as they
-# are and slows the slow ones: *fewer* of them come round within a trained text, although the texts grew.
+# are and slows the slow ones: in both later models *fewer* come round than in Llama 2, although the texts grew.
 #
-# That sounds like a loss and is none. A clock that has come round in training has shown all of its angles:
-# at any later place its hand stands somewhere familiar. A clock that never came round has shown a part of
-# its dial, and a longer text leads its hand into the rest. A larger base makes that rest begin later.
+# That sounds like a loss and need not be one. A clock that has come round in training has shown all of its
+# angles: at any later place its hand stands somewhere familiar. A clock that never came round has shown a part
+# of its dial, and a longer text leads its hand into the rest. With a larger base these hands creep, so the same
+# longer text leads them a shorter way into the unknown.
 
 # %% [markdown]
 # ## Does the score fall with distance?
@@ -303,10 +308,10 @@ for name, way in WAYS.items():
 
 # %% [markdown]
 # Read it by rows. Plain RoPE does not break at the trained length but somewhat beyond, when slow hands have
-# moved far enough into the unseen; then it is lost. Linear squeezing costs *everywhere*: it quarters the
-# angles between neighbours too, which the model relies on most. The other two keep the fast clocks. NTK's
-# middle clocks still run out before the end. YaRN pays a little inside the trained length and holds beyond
-# it, with not one step of training.
+# moved far enough into the unseen; then it is lost. Linear squeezing never breaks, and costs from the first
+# places on: it quarters the angles between neighbours too, which the model relies on most. The other two keep
+# the fast clocks. NTK's middle clocks still run out before the end. YaRN pays a little inside the trained length
+# and holds beyond it, with not one step of training.
 #
 # These are short texts, and one small model. Large models are trained some steps more after such a change,
 # and that closes most of the gap.
@@ -323,7 +328,7 @@ for a, b in ((0, 128), (128, 256), (256, 384), (384, 512)):
     print(f"places {a:3} to {b:3}: {found[a:b].mean().item():.2f} bits per byte")
 
 # %% [markdown]
-# Nothing breaks. A window never shows an offset above 31, whatever the length of the text, and one layer in
+# Nothing breaks: compare with what `deep` lost. A window never shows an offset above 31, whatever the length of the text, and one layer in
 # four can be wrong about far tokens without much harm: the others do not ask it. Here is a coupling that no
 # single change shows: **windows make a rotation's trained length matter less.** It is also the reason for
 # giving the two kinds of layers two bases, or for leaving position out of the global ones.
@@ -331,8 +336,8 @@ for a, b in ((0, 128), (128, 256), (256, 384), (384, 512)):
 # %% [markdown]
 # ## What it was worth here
 #
-# Of the fourteen steps of notebook 00, rotation is the fourth. The reference sweep says what it did to bits
-# per byte:
+# Of the fourteen steps of notebook 00, rotation is the fourth. Its table of trained models says what the step did
+# to bits per byte, with the half-width of the 95 % interval over seeds:
 
 # %%
 gap = Sweep.reference().difference(4)
@@ -357,7 +362,7 @@ print(f"rope: {gap.mean:+.3f} ± {gap.interval:.3f} bits per byte ({gap.verdict}
 # - *Pair 0 rotates once per token.* It turns by one radian; a full turn takes 6.28 tokens.
 # - *The last pair takes* $2\pi b$ *tokens.* It takes $2\pi b^{(d-2)/d}$: 54,410 and not 62,832 for
 #   $b = 10^4$, $d = 128$.
-# - *Rotation makes scores decay.* Not in a trained layer, as the figure and the cell above show.
+# - *Rotation makes scores decay.* Not in the trained layer that the figure and the cell above measure.
 # - *SmolLM3 drops position from its global layers and keeps it in the local ones.* It has no local layers.
 # - *A bias on the keys is redundant.* It shifts all of a query's scores alike, and so drops out of the
 #   softmax, only where nothing turns: with rotation the shift depends on the offset.
@@ -370,7 +375,7 @@ print(f"rope: {gap.mean:+.3f} ± {gap.interval:.3f} bits per byte ({gap.verdict}
 # - **Latent attention** cannot turn a key that it never writes out: it carries a small extra key that
 #   turns, shared by all heads.
 # - **Windows** cap the offsets, as you saw, and so decide which clocks matter.
-# - **Delta layers** know order from their recurrence and turn nothing.
+# - **Delta layers** (step 14) know order from their recurrence and turn nothing.
 
 # %% [markdown]
 # ## Exercises
