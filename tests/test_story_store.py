@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from morph.errors import MorphError
 from morph.story import figure, store
-from morph.story.frame import Figure
+from morph.story.frame import Array, Claim, Figure, Frame
 from tests.scene_boards import SWEEP
 
 
@@ -34,6 +35,18 @@ def test_a_figure_is_made_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
         store.stored("morph")  # the reference sweep holds other numbers
 
 
+def test_what_is_no_number_is_json_all_the_same() -> None:
+    values = np.array([[1.5, np.nan], [np.nan, 2.0]], np.float32)
+    frame = Frame(
+        key="k", title="t", caption="c", alt="a", claim=Claim(text="t", holds=lambda f: True),
+        arrays={"a": Array(values=values, axes=("i", "j"))},
+    )  # fmt: skip
+    text = json.dumps(frame.to_dict(), allow_nan=False)
+    back = Frame.from_dict(json.loads(text)).arrays["a"].values
+    np.testing.assert_array_equal(back, values)
+    assert back.dtype == np.float32 and json.dumps(Frame.from_dict(json.loads(text)).to_dict()) == text
+
+
 def test_a_damaged_file_is_made_anew(place: Path) -> None:
     store.stored("morph", sweep=SWEEP)
     (kept,) = place.glob("morph-*.json")
@@ -54,6 +67,7 @@ def test_the_name_follows_from_everything_the_figure_depends_on(tmp_path: Path) 
     (package / "inner").mkdir(parents=True)
     (package / "inner" / "code.py").write_text("one = 1\n")
     (package / "cli.py").write_text("")
+    assert all((store._PACKAGE / name).exists() for name in store._LEFT_OUT)
     first = store.code_digest(package, ("cli.py",))
     store.code_digest.cache_clear()
     (package / "cli.py").write_text("changed")

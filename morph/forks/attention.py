@@ -52,11 +52,11 @@ ATTENTION: tuple[Fork, ...] = (
         _attention_sink,
     ),
     Fork(
-        "no-qk-norm", "qk-norm", "Raw queries and keys", 2017, "Llama; DeepSeek", "norm", ("attention.qk_norm",),
+        "no-qk-norm", "qk-norm", "Raw queries and keys", 2017, "Vaswani et al.; Llama", "norm", ("attention.qk_norm",),
         "RMSNorm on each head's query and key", "none",
         "QK-norm bounds the logits, at the price of two norms a layer and of heads that can no longer weigh tokens by "
         "the length of their vectors. Llama, Mistral and gpt-oss do without.",
-        "Touvron et al., Llama, 2023; OpenAI, gpt-oss, 2025",
+        "Vaswani et al., Attention Is All You Need, 2017; Touvron et al., Llama, 2023",
         _no_qk_norm,
     ),
     Fork(

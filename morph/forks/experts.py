@@ -59,8 +59,8 @@ EXPERTS: tuple[Fork, ...] = (
         "unbalanced", "shared-expert", "No balancing", 2017, "what Shazeer et al. warn of", "ffn",
         ("feed_forward.balance",),
         "an auxiliary loss spreads the load", "nothing does",
-        "How unevenly does a router spread its tokens when nothing asks it to? No released model does without: it is "
-        "here to be compared with.",
+        "How unevenly does a router spread its tokens when nothing asks it to? We know of no released model that "
+        "does without: it is here to be compared with.",
         "Shazeer et al., Outrageously Large Neural Networks, 2017",
         _unbalanced,
     ),

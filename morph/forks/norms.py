@@ -45,12 +45,12 @@ NORMS: tuple[Fork, ...] = (
         _sandwich_norm,
     ),
     Fork(
-        "depth-scaled-gain", "sandwich-norm", "Second norms start at 1/√L", 2025, "Trinity", "norm",
+        "depth-scaled-gain", "sandwich-norm", "Second norms start at 1/√L", 2025, "Pangu Ultra; Trinity", "norm",
         ("placement",),
         "gains of the second norms start at 1", "at 1/√L: all branches together start as large at any depth",
         "With gains of 1 a deep model's first layers are soon a small share of its stream. Whether training would "
         "find the scale by itself is open: Gemma starts at 1.",
-        "Arcee AI, Trinity, 2025",
+        "Yin et al., Pangu Ultra, 2025; Singh et al., Arcee Trinity Large, 2026",
         _depth_scaled_gain,
     ),
     Fork(

@@ -76,7 +76,7 @@ POSITIONS: tuple[Fork, ...] = (
     Fork(
         "learned-position", "2017", "A trained vector per place", 2017, "ConvS2S; GPT", "position", ("position",),
         "sines and cosines added to the embedding once", "a trained table, whose last row is the last place",
-        "The 2017 paper found both about equal and took the sinusoid because it goes on for ever. GPT-2 and GPT-3 "
+        "The 2017 paper found both about equal and took the sinusoid, which has no last row. GPT-2 and GPT-3 "
         "learned 1,024 and 2,048 rows and can read no further.",
         "Gehring et al., Convolutional Sequence to Sequence Learning, 2017; Radford et al., GPT-2, 2019",
         _learned,
@@ -94,15 +94,15 @@ POSITIONS: tuple[Fork, ...] = (
         "queries and keys rotated in every layer", "nothing but the causal mask",
         "How many tokens a query can see differs from place to place, so a causal model can learn to count. Small "
         "studies find it generalizes to greater lengths; released models use it in some layers only.",
-        "Haviv et al., 2022; Kazemnejad et al., The Impact of Positional Encoding on Length Generalization, 2023",
+        "Irie et al., Language Modeling with Deep Transformers, 2019; Haviv et al., 2022; Kazemnejad et al., 2023",
         _nope,
     ),
     Fork(
         "partial-rope", "rope", "Half of each head rotates", 2021, "GPT-J; GLM-4.5, Qwen3-Next", "position",
         ("position",),
         "every pair of features rotates", "the first half of a head rotates, the rest matches content alone",
-        "The slowest pairs hardly turn anyway. Qwen3-Next rotates a quarter, GLM-4.5 a half, Llama everything; no "
-        "public comparison settles the share.",
+        "What never turns compares content alike at any distance. Qwen3-Next rotates a quarter, GLM-4.5 a half, Llama "
+        "everything; no public comparison settles the share.",
         "Wang & Komatsuzaki, GPT-J-6B, 2021; Black et al., GPT-NeoX-20B, 2022",
         _partial,
     ),
@@ -127,7 +127,7 @@ POSITIONS: tuple[Fork, ...] = (
         "yarn", "rope", "YaRN", 2023, "YaRN; gpt-oss, DeepSeek-V3", "position", ("position",),
         "one rule for all pairs", "fast pairs kept, slow ones squeezed, a ramp between, scores enlarged",
         "A pair that has turned many times in training knows all its angles; one that has not must be squeezed. "
-        "gpt-oss, DeepSeek and Olmo 3 scale so; Llama 3.1 draws its ramp over wavelengths.",
+        "gpt-oss, DeepSeek and Olmo 3 scale so; Llama 3.1 draws its ramp over turns.",
         "Peng et al., YaRN: Efficient Context Window Extension, 2023",
         _yarn,
     ),
@@ -144,8 +144,8 @@ POSITIONS: tuple[Fork, ...] = (
         "position", ("position",),
         "rotation in every layer", "in windowed layers only; layers that see all match content alone",
         "A window never shows a distance that training did not, and a layer without rotation has no angle that could "
-        "be new to it. Cohere's and Arcee's models do this; Gemma 3 and Olmo 3 rescale instead.",
-        "Cohere, Command A, 2025; Arcee AI, Trinity, 2025",
+        "be new to it. Cohere's later models and Trinity do this; Gemma 3 and Olmo 3 rescale instead.",
+        "Cohere, Command A, 2025; Singh et al., Arcee Trinity Large, 2026",
         _nope_global,
     ),
     Fork(

@@ -56,7 +56,7 @@ SHAPES: dict[str, tuple[str, str]] = {
     "blocks.*.attention.queries": ("B H S Dh", "queries as they meet the keys"),
     "blocks.*.attention.keys": ("B K N Dh", "keys in sight, cached ones included"),
     "blocks.*.attention.values": ("B K N Dh", "values in sight, cached ones included"),
-    "blocks.*.attention.scores": ("B H S N", "scaled scores, -inf where masked"),
+    "blocks.*.attention.scores": ("B H S N", "what the softmax reads: scaled scores, -inf where masked"),
     "blocks.*.attention.weights": ("B H S N", "attention weights; a row sums to 1, less what a sink takes"),
     "blocks.*.attention.sink_weights": ("B H S", "what the sink takes of each query's weight"),
     "blocks.*.attention.heads": ("B H S Dh", "each head's output before the last projection"),

@@ -40,7 +40,7 @@ class Softcap(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class QKVBias(Spec):
-    """A bias on the maps to queries, keys and values, whatever the other maps have (Qwen2, 2024)."""
+    """A bias on the maps to queries, keys and values, whatever the other maps have (Qwen, 2023)."""
 
     kind: ClassVar[str] = "qkv-bias"
 
@@ -132,7 +132,7 @@ class Interleaved(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AllLocal(Spec):
-    """Every layer uses the local mixer: L windows of w reach L (w - 1) + 1 tokens back, and no further."""
+    """Every layer uses the local mixer: L windows of w reach the last L (w - 1) + 1 tokens, and no others."""
 
     kind: ClassVar[str] = "all-local"
     local: SlidingWindow

@@ -26,7 +26,7 @@ class RMSNorm(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerNormNoBias(Spec):
-    """LayerNorm with a gain and no shift (Cohere's models, 2024)."""
+    """LayerNorm with a gain and no shift (PaLM, 2022; Cohere's models, 2024)."""
 
     kind: ClassVar[str] = "layer-norm-no-bias"
     eps: float = 1e-5

@@ -28,7 +28,7 @@ PLACE = "MORPH_CACHE"
 KEPT = 60
 """Figures to keep; the ones unread for longest go first."""
 _PACKAGE = Path(__file__).resolve().parent.parent
-_LEFT_OUT = ("widgets", "checks", "cli.py", "rendering.py", "tour.py", "doctor.py", "__main__.py")
+_LEFT_OUT = ("widgets", "checks", "cli.py", "rendering", "tour.py", "doctor.py", "__main__.py")
 _KINDS = (".py", ".json", ".safetensors")
 
 
