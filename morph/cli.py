@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import re
 import signal
 import sys
 import threading
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from morph import __version__
-from morph.errors import BAD_INPUT, INTERRUPTED, MorphError
+from morph.errors import BAD_INPUT, INTERRUPTED, MorphError, told
 
 try:
     import typer
@@ -20,7 +19,6 @@ except ImportError:
     print("morph: the command line needs the extra 'train': pip install -e '.[train]'", file=sys.stderr)
     raise SystemExit(2) from None
 
-_NO_MEMORY = re.compile(r"out of memory|can't allocate|not enough memory|invalid buffer size|Storage size", re.I)
 MOST_CONTEXT = 10**12  # tokens
 _MANY_VALUES = ("--seeds", "--stages")  # options that take several words: --seeds 0 1 2
 
@@ -56,9 +54,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         except Exception as error:
             if interrupted.is_set():  # some libraries turn an interruption into an error of their own
                 _end("interrupted", INTERRUPTED)
-            if (told := _told(error)) is None:
+            if (line := _told(error)) is None:
                 raise
-            _end(told, BAD_INPUT)
+            _end(line, BAD_INPUT)
     raise SystemExit(code)
 
 
@@ -93,22 +91,10 @@ def _interruptible() -> Iterator[threading.Event]:
 
 
 def _told(error: Exception) -> str | None:
-    """What a user is told of an error; None when it is a defect of Morph, which shows its traceback."""
-    if isinstance(error, MorphError):
-        return str(error)
-    if hasattr(error, "format_message"):  # typer's own errors have it, whichever click is underneath
+    """As `morph.errors.told` says; typer's own errors, whichever click is underneath, have a message ready."""
+    if hasattr(error, "format_message"):
         return f"{error.format_message()} (morph --help lists what there is)"
-    if isinstance(error, RecursionError):
-        return "the input is nested too deeply: give a flatter file"
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
-        return f"not enough memory ({str(error)[:80] or 'allocation failed'}): choose a smaller size or batch"
-    if isinstance(error, OSError):
-        what = error.strerror or str(error)
-        if error.filename is None:
-            return f"cannot write the output or read the input ({what}): free some space or send it elsewhere"
-        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
-        return f"cannot use {name[:200]} ({what}): check the name, its folder and the permissions"
-    return None
+    return told(error)
 
 
 def _end(message: str, code: int) -> NoReturn:

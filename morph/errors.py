@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Iterable
 
+_NO_MEMORY = re.compile(r"out of memory|can't allocate|not enough memory|invalid buffer size|Storage size", re.I)
 BAD_INPUT, INTERRUPTED = 2, 130
 """Exit codes of the command line: refused input, and a run that Ctrl-C ended in good order."""
 
@@ -20,3 +23,20 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'gqa'?"` for the known word closest to `word`, or `""` when none is close."""
     match = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else ""
+
+
+def told(error: Exception) -> str | None:
+    """What a user is told of an error; None when it is a defect of Morph, which shows its traceback."""
+    if isinstance(error, MorphError):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply: give a flatter file"
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return f"not enough memory ({str(error)[:80] or 'allocation failed'}): choose a smaller size or batch"
+    if isinstance(error, OSError):
+        what = error.strerror or str(error)
+        if error.filename is None:
+            return f"cannot write the output or read the input ({what}): free some space or send it elsewhere"
+        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+        return f"cannot use {name[:200]} ({what}): check the name, its folder and the permissions"
+    return None

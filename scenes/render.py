@@ -1,6 +1,6 @@
 """`morph render`: a figure as stills, a film with chapters, subtitles, a contact sheet and a manifest.
 
-Everything is made in a hidden folder beside the target and moved into place file by file when all of it is done, the
+Everything is made in a hidden folder inside the target and moved into place file by file when all of it is done, the
 manifest last: whatever stops a rendering, no file is half written, and the files of the one before stay.
 """
 
@@ -10,7 +10,8 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
@@ -95,6 +96,7 @@ def render(
     look = make_theme(theme)
     chosen = _chosen(figure, frames)
     out = Path(out)
+    require_folder(out)
     _room(out)
     _tools(formats)
     from scenes.board import Still
@@ -108,19 +110,32 @@ def render(
     counter, total = count(1), pictures_in(len(stills), formats)
     step = (lambda: on_step(next(counter), total)) if on_step else lambda: None
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(out) as folder:
+        with _parts(out) as folder:
             made = Output(folder, figure, look, quality, step)
             made.write(stills, shown, formats, page)
             manifest = manifest_name(figure.name, theme)
             data = figure.to_dict() | {"render": made.facts | {"key": key}}
             (folder / manifest).write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-            out.mkdir(exist_ok=True)
             return [_move(folder / name, out / name) for name in (*made.files, manifest)]
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise MorphError(f"the disk of {out} is full; free {NEEDED / 1e6:.0f} MB or give another --out") from None
         raise MorphError(f"cannot write to {out} ({error.strerror}); give another --out") from None
+
+
+@contextmanager
+def _parts(out: Path) -> Iterator[Path]:
+    """A hidden folder inside `out`, and so on its disk; an `out` that was not there goes again after a failure."""
+    is_new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with scratch_folder(out / "parts") as folder:
+            yield folder
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                out.rmdir()
+        raise
 
 
 def _move(made: Path, target: Path) -> Path:
@@ -143,10 +158,19 @@ def _chosen(figure: Figure, frames: Collection[int] | None) -> list[int]:
     return sorted(set(frames))
 
 
+def require_folder(out: Path) -> None:
+    """Raise `MorphError` for an `out` that is no folder and cannot become one."""
+    if not (place := _nearest(out)).is_dir():
+        raise MorphError(f"{place} is a file, and a figure is a folder of files; give another --out")
+
+
+def _nearest(out: Path) -> Path:
+    """`out`, or the first folder above it that is there."""
+    return next(place for place in (out, *out.absolute().parents) if place.exists())
+
+
 def _room(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise MorphError(f"{out} is a file, and a figure is a folder of files; give another --out")
-    parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    parent = _nearest(out)
     free = shutil.disk_usage(parent).free
     if free < NEEDED:
         raise MorphError(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from morph.rendering import command, job, pool
 from morph.rendering.command import Request, chosen_frames, explained, render_all
 from morph.rendering.job import Job, run
 from morph.rendering.pool import Result, run_all
+from morph.story import Claim, Figure, Frame
 from tests.scene_boards import SWEEP
 from tests.tools import need
 
@@ -37,7 +41,7 @@ def test_lists_of_frames(text: str, frames: tuple[int, ...]) -> None:
     [
         ("x", "'x' is no list of frames; write it like"), ("", "is no list"), ("3-", "is no list"),
         ("-2", "is no list"), ("1,,2", "is no list"), ("²", "is no list"), ("5-3", "'5-3' runs backwards"),
-        ("1-9999999", "no figure has"),
+        ("1-9999999", "no figure has"), ("9" * 5000, "is no list"),
     ],
 )  # fmt: skip
 def test_what_is_no_list_of_frames(text: str, message: str) -> None:
@@ -102,6 +106,68 @@ def test_a_process_that_dies_is_a_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert [result.error for result in results] == ["its process ended with code 9"] * 2
 
 
+def _started(program: str, cwd: Path) -> subprocess.Popen[str]:
+    """A program that starts processes, all of them in a group of their own."""
+    (cwd / "main.py").write_text(textwrap.dedent(program))
+    return subprocess.Popen(
+        [sys.executable, "main.py"], cwd=cwd, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """What they print to is closed when the last of them is gone: before the minute for which they would sleep."""
+    parent = _started(
+        """
+        import time
+        from pathlib import Path
+        from morph.rendering import pool
+
+        def run(job, on_step):
+            on_step(1, 2)
+            time.sleep(60)
+
+        pool.run = run  # in the workers too, which read this file
+        if __name__ == "__main__":
+            jobs = [pool.Job("morph", Path(name)) for name in "ab"]
+            pool.run_all(jobs, 2, lambda *_: print("drawing", flush=True))
+        """,
+        tmp_path,
+    )
+    assert parent.stdout is not None
+    assert [parent.stdout.readline() for _ in range(2)] == ["drawing\n"] * 2
+    parent.kill()
+    assert parent.communicate(timeout=50) == ("", "")
+
+
+def test_workers_do_not_tell_of_an_interruption(tmp_path: Path) -> None:
+    """Ctrl-C reaches the whole group, processes included that have not read their first line yet."""
+    parent = _started(
+        """
+        import multiprocessing, os, signal
+        from morph.rendering.pool import _interruptions_held
+
+        if __name__ == "__main__":
+            child = multiprocessing.get_context("spawn").Process(target=print, args=("done",))
+            with _interruptions_held():
+                child.start()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.killpg(0, signal.SIGINT)
+            child.join()
+        """,
+        tmp_path,
+    )
+    assert parent.communicate(timeout=60) == ("done\n", "")
+
+
+def test_a_system_error_in_a_worker_is_a_line(tmp_path: Path) -> None:
+    """A name too long for the disk, in processes of their own and in this one."""
+    jobs = [a_job(tmp_path / ("n" * 300)), a_job(tmp_path / ("m" * 300))]
+    for some in (jobs, jobs[:1]):
+        for result in run_all(some, 2):
+            assert "(File name too long): check the name" in result.error
+
+
 def test_the_command_prints_files_and_names_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,3 +207,12 @@ def test_an_explanation_lists_every_array(tmp_path: Path) -> None:
     assert text.startswith("Figure 1, morph: ")
     assert text.count("\n    claim: ") == 14
     assert "bits_per_byte" in text and "stage 15 × seed 3" in text
+
+
+def test_an_explanation_says_which_claims_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Claim(text="Two is odd.", holds=lambda frame: False)
+    made = Figure(
+        name="rope", number=3, title="t", frames=(Frame(key="k", title="t", caption="c", alt="a", claim=said),)
+    )
+    monkeypatch.setattr(command, "stored", lambda name, **_: made)
+    assert explained("rope", {}).endswith("    claim, which does not hold of this model: Two is odd.")

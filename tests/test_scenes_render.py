@@ -166,16 +166,37 @@ def test_steps_are_told(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_rendering_left_is_removed(tmp_path: Path) -> None:
-    left = tmp_path / ".f.999999999.tmp"
+    left = tmp_path / ".parts.999999999.tmp"
     (left / "media").mkdir(parents=True)
-    render(story(), tmp_path / "f", **PICTURE)
-    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    files = render(story(), tmp_path, **PICTURE)
+    assert sorted(tmp_path.iterdir()) == sorted(files)
 
 
-def test_a_file_in_the_way(tmp_path: Path) -> None:
+def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {path.resolve() for path in render(story(), Path(), **PICTURE)} == set(tmp_path.iterdir())
+
+
+def test_parts_lie_on_the_disk_they_are_moved_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target may be a disk of its own, or a link to one, from where nothing is moved to its neighbours."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    real = rendering.os.replace
+
+    def move(made: Path, target: Path) -> None:
+        if (tmp_path / "disk") not in made.resolve().parents:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        real(made, target)
+
+    monkeypatch.setattr(rendering.os, "replace", move)
+    assert len(render(story(), tmp_path / "link", **PICTURE)) == 3
+
+
+@pytest.mark.parametrize("below", ["", "a/b"])
+def test_a_file_in_the_way(tmp_path: Path, below: str) -> None:
     (tmp_path / "f").write_text("mine")
-    with pytest.raises(MorphError, match="is a file"):
-        render(story(), tmp_path / "f", **PICTURE)
+    with pytest.raises(MorphError, match="/f is a file, and a figure is a folder"):
+        render(story(), tmp_path / "f" / below, **PICTURE)
     assert (tmp_path / "f").read_text() == "mine"
 
 
@@ -203,6 +224,8 @@ def test_a_failure_leaves_the_files_before_it(
     with pytest.raises(MorphError, match=message):
         render(story(), out, formats=("png",), frames=(3,))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    with pytest.raises(MorphError, match=message):
+        render(story(), tmp_path / "g", formats=("png",), frames=(3,))
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 

@@ -61,7 +61,7 @@ def chosen_frames(text: str) -> tuple[int, ...]:
     """The numbers that `3-5,8` names: 3, 4, 5 and 8. Raises `MorphError` for anything else."""
     chosen: set[int] = set()
     for part in text.split(","):
-        found = re.fullmatch(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?", part)
+        found = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9})\s*)?", part)
         if not found:
             raise MorphError(f"--frames {text[:40]!r} is no list of frames; write it like 3, 3-5 or 1,4-6")
         low, high = int(found[1]), int(found[2] or found[1])
@@ -79,7 +79,8 @@ def explained(name: str, options: Mapping[str, Any]) -> str:
     lines = [f"Figure {made.number}, {made.name}: {made.title}"]
     for number, frame in enumerate(made.frames, start=1):
         lines += ["", f"{number:2}  {frame.title}"]
-        lines += [f"    {frame.absent}"] if frame.absent else [f"    claim: {frame.claim.text}"]
+        verdict = "claim" if frame.check() else "claim, which does not hold of this model"
+        lines += [f"    {frame.absent}"] if frame.absent else [f"    {verdict}: {frame.claim.text}"]
         lines += [f"    {line}" for line in _arrays(made, number)]
         lines += [f"    source: {frame.source}"] if frame.source else []
     return "\n".join(lines)

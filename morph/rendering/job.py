@@ -57,6 +57,7 @@ def run(job: Job, on_step: OnStep | None = None) -> list[Path]:
     drawn = tuple(kind for kind in formats if kind != PAGE)
     request: dict[str, Any] = {"quality": job.quality, "theme": job.theme, "frames": job.frames, "formats": drawn}
     scenes.check(job.figure, **request)
+    scenes.require_folder(job.out)
     figure = stored(job.figure, **job.options)
     key = _key(figure, {**request, "page": PAGE in formats})
     if found := _already(job.out, scenes.manifest_name(job.figure, job.theme), key):

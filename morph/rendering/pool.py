@@ -6,14 +6,17 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from morph.errors import MorphError
+from morph.errors import told
 from morph.rendering.job import Job, run
 
 OnProgress = Callable[[Job, int, int], None]
@@ -50,7 +53,8 @@ def run_all(jobs: Iterable[Job], workers: int, on_progress: OnProgress | None = 
                 job = waiting.popleft()
                 here, there = context.Pipe(duplex=False)
                 process = context.Process(target=_work, args=(job, there), daemon=True)
-                process.start()
+                with _interruptions_held():
+                    process.start()
                 there.close()
                 running[here] = (job, process)
             for pipe in wait(list(running)):
@@ -78,19 +82,46 @@ def run_all(jobs: Iterable[Job], workers: int, on_progress: OnProgress | None = 
     return [results[id(job)] for job in order]
 
 
+@contextmanager
+def _interruptions_held() -> Iterator[None]:
+    """Ctrl-C reaches this process a moment later, and a process started inside never: it would tell of its own end."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # lets Ctrl-C in again when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _run_here(job: Job, on_progress: OnProgress | None) -> Result:
     try:
         return Result(job, files=tuple(run(job, lambda n, of: on_progress(job, n, of) if on_progress else None)))
-    except MorphError as error:
-        return Result(job, error=str(error))
+    except Exception as error:
+        if (line := told(error)) is None:
+            raise
+        return Result(job, error=line)
 
 
 def _work(job: Job, pipe: Any) -> None:
     """The life of one process. Ctrl-C is the parent's business, which ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # unwinds, so that folders of parts are removed
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         files = run(job, lambda n, of: pipe.send(("step", (n, of))))
         pipe.send(("files", tuple(files)))
-    except MorphError as error:
-        pipe.send(("error", str(error)))
+    except Exception as error:
+        if (line := told(error)) is None:
+            raise
+        pipe.send(("error", line))
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed could not end its workers."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

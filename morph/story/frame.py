@@ -97,7 +97,7 @@ class Frame:
                     "axes": list(a.axes),
                     "dtype": str(a.values.dtype),
                     "source": a.source,
-                    "values": a.values.tolist(),
+                    "values": _listed(a.values),
                 }
                 for name, a in self.arrays.items()
             },
@@ -124,6 +124,15 @@ class Frame:
             source=data["source"],
             absent=data["absent"],
         )
+
+
+def _listed(values: np.ndarray) -> Any:
+    """Nested lists; what is no number is None, for JSON knows no other."""
+    if values.dtype.kind != "f":
+        return values.tolist()
+    numbers = np.array(values, dtype=object)
+    numbers[np.isnan(values)] = None
+    return numbers.tolist()
 
 
 def absent(key: str, title: str, why: str, caption: str = "This model has nothing to show here.") -> Frame:
