@@ -57,11 +57,6 @@ class Difference:
         return {*self.move, *self.swap, *self.enter, *self.leave}
 
 
-def box(shape: Shape) -> Box:
-    """The bounding box of a shape's points (strokes not counted)."""
-    return shape.box
-
-
 def overlap(a: Box, b: Box, slack: float = 0.0) -> bool:
     """Whether two boxes share more than `slack` units in both directions."""
     return a[0] < b[2] - slack and b[0] < a[2] - slack and a[1] < b[3] - slack and b[1] < a[3] - slack
@@ -105,12 +100,12 @@ def covered(old: Board, new: Board, change: Difference) -> set[str]:
 
     Manim draws what stands still first. A label that stays while its box changes would vanish under the box.
     """
-    moving = [box(old[key]) for key in change.leave]
+    moving = [old[key].box for key in change.leave]
     again: set[str] = set()
     for key, shape in new.items():
-        here = box(shape)
+        here = shape.box
         if key in change.changed:
-            moving += [here, *([box(old[key])] if key in old else [])]
+            moving += [here, *([old[key].box] if key in old else [])]
         elif any(overlap(here, other) for other in moving):
             again.add(key)
             moving.append(here)

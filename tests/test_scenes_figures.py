@@ -24,7 +24,7 @@ from manim import tempconfig  # noqa: E402
 from PIL import Image  # noqa: E402
 
 from scenes.absent import MIDDLE  # noqa: E402
-from scenes.board import Board, Still, box, difference, same  # noqa: E402
+from scenes.board import Board, Still, difference, same  # noqa: E402
 from scenes.boards import BOARDS, drawing, indices  # noqa: E402
 from scenes.boards import board as draw  # noqa: E402
 from scenes.camera import QuickCamera  # noqa: E402
@@ -115,7 +115,7 @@ def _digest(made: Board) -> dict[str, Any]:
     """Keys, texts, colours and boxes rounded to 0.05: what a still says, the same on every machine."""
 
     def of(shape: Shape) -> list[Any]:
-        at = [round(round(v / 0.05) * 0.05, 2) for v in box(shape)]
+        at = [round(round(v / 0.05) * 0.05, 2) for v in shape.box]
         fill = shape.fill if shape.fill_opacity else "none"
         stroke = shape.stroke if shape.stroke_width else "none"
         return [shape.text if isinstance(shape, Label) else "", fill, stroke, *at]

@@ -14,7 +14,7 @@ need("typst"), need("manim")
 
 from manim import Camera, tempconfig  # noqa: E402
 
-from scenes.board import box, covered, difference  # noqa: E402
+from scenes.board import covered, difference  # noqa: E402
 from scenes.camera import QuickCamera, mobject  # noqa: E402
 from scenes.chrome import is_chrome  # noqa: E402
 from scenes.shape import Shape, outlines  # noqa: E402
@@ -86,15 +86,15 @@ def test_the_norms_leave_the_stream() -> None:
     before, after = board(0), board(1)
     x = float(before["stream"].points[0, 0])
     for key in ("attention.norm:box", "feed_forward.norm:box"):
-        assert (box(before[key])[0] + box(before[key])[2]) / 2 == pytest.approx(x)
-        assert box(after[key])[0] > x + 0.3
+        assert (before[key].box[0] + before[key].box[2]) / 2 == pytest.approx(x)
+        assert after[key].box[0] > x + 0.3
     assert "final_norm:box" in after and "final_norm:box" not in before
 
 
 def test_areas_of_the_matrices_are_their_parameters() -> None:
     def area(index: int) -> float:
         parts = (board(index).get(f"feed_forward:{part}") for part in ("first", "value", "last"))
-        return sum((b[2] - b[0]) * (b[3] - b[1]) for m in parts if m is not None for b in [box(m)])
+        return sum((b[2] - b[0]) * (b[3] - b[1]) for m in parts if m is not None for b in [m.box])
 
     assert area(6) == pytest.approx(area(5), rel=1e-6)
 
@@ -104,7 +104,7 @@ def test_history_bars_are_to_scale() -> None:
     totals = story().frames[-1].arrays["parameters_total"].values
     heights = []
     for k in (6, 10, 14):
-        low, high = box(board(k)["ledger.parameters:now"])[1::2]
+        low, high = board(k)["ledger.parameters:now"].box[1::2]
         heights.append(high - low)
     np.testing.assert_allclose(np.array(heights) / heights[-1], totals[[6, 10, 14]] / totals[14], rtol=1e-3)
 
@@ -112,7 +112,7 @@ def test_history_bars_are_to_scale() -> None:
 def test_masks_show_the_window_they_have() -> None:
     """A local layer's rows are a window's share of the side wide, but where the text is shorter."""
     full, local = board(9)["attention.mask:layer4"], board(9)["attention.mask:layer1"]
-    side = box(full)[2] - box(full)[0]
+    side = full.box[2] - full.box[0]
     rows = local.points.reshape(8, -1, 3)
     widths = rows[:, :, 0].max(axis=1) - rows[:, :, 0].min(axis=1)
     np.testing.assert_allclose(widths / side, [1 / 8] + [2 / 8] * 7, atol=1e-6)
