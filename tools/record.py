@@ -3,7 +3,7 @@
     python tools/record.py [NAME ...] [--seeds 0 1]
 
 Without a NAME it makes all of `morph.story.subject.RECORDED`, each from `RECIPES` below, on the default corpus (the
-`.py` text of this Python's standard library), one after the other and on one thread: half an hour in all on two cores.
+`.py` text of this Python's standard library), one after the other and on one thread: half an hour in all.
 Each becomes `morph/story/recorded/NAME-SEED.safetensors`: weights in bf16 (selection biases in fp32), and in the header
 its `config`, its `facts` (name in words, recipe, corpus, versions, date, bits per byte on held-out text) and its
 `metrics` (the steps that were validated). `morph.story.subject.recorded` reads it.
