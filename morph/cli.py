@@ -285,9 +285,7 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
     checkpoint_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="CPU threads [default: 1 for narrow models].")
-    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads [default: 1 for narrow models].")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     attached: Annotated[int | None, typer.Option(hidden=True, help="Process to end with.")] = None,
 ) -> int:
@@ -360,7 +358,7 @@ def generate(
 
 @app.command()
 def render(
-    figures: Annotated[list[str], typer.Argument(help="Figures, such as morph rope, or all.", show_default=False)],
+    figures: Annotated[list[str], typer.Argument(help="morph, residual, rope, masks, moe or all.", show_default=False)],
     quality: Annotated[str, typer.Option(help="480p, 720p, 1080p or 4k.")] = "480p",
     theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
     frames: Annotated[str, typer.Option(help="Frames to draw, such as 3-5 or 1,4 [default: all].")] = "",
@@ -370,7 +368,7 @@ def render(
     model: Annotated[str, typer.Option(help="Whose tensors: a run, a stage, a fork [default: recorded].")] = "",
     seed: Annotated[int | None, typer.Option(help="Of the models shown [default: 0].", min=0)] = None,
     sweep: Annotated[Path | None, typer.Option(help="Sweep for figure morph [default: the reference].")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to [default: out/FIGURE].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder [default: out/FIGURE or out/FIGURE-MODEL].")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="List each frame's tensors, and draw nothing.")] = False,
 ) -> int:
     """Render figures as video, stills, subtitles, contact sheet and a page to step through."""

@@ -65,6 +65,11 @@ def test_the_top_help_lists_every_command(run_morph) -> None:
     assert run_morph("--version").out == f"morph {morph.__version__}\n"
 
 
+def test_the_help_of_render_names_every_figure(run_morph) -> None:
+    told = run_morph("render", "--help").out.split("Arguments:")[1].split("[required]")[0]
+    assert all(name in told for name in (*morph.story.names(), "all"))
+
+
 def test_forks_are_listed_shown_compared_and_counted(run_morph) -> None:
     listed = run_morph("forks").out.splitlines()
     assert [line.split()[0] for line in listed] == list(morph.FORKS)

@@ -68,7 +68,9 @@ def chosen_frames(text: str) -> tuple[int, ...]:
         if low > high:
             raise MorphError(f"--frames {part.strip()[:40]!r} runs backwards; write the smaller number first")
         if high > MOST_FRAMES:
-            raise MorphError(f"--frames {part.strip()[:40]!r}: no figure has {high} frames; morph render lists them")
+            raise MorphError(
+                f"--frames {part.strip()[:40]!r}: no figure has {high} frames; morph render FIGURE --explain lists them"
+            )
         chosen |= set(range(low, high + 1))
     return tuple(sorted(chosen))
 
