@@ -15,7 +15,7 @@ need("typst")
 
 from scenes.board import Board  # noqa: E402
 from scenes.boards import board  # noqa: E402
-from scenes.fig08_moe import SHARED, TILES, Stage, cell  # noqa: E402
+from scenes.fig08_stage import SHARED, TILES, Stage, cell  # noqa: E402
 from scenes.lint import lint  # noqa: E402
 from scenes.theme import theme  # noqa: E402
 

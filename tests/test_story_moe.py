@@ -17,7 +17,7 @@ from morph.config import MoE, NoBalance, SelectionBias
 from morph.story import Array, Figure, Frame
 from morph.story.moe import NO_ROUTER, NO_SHARED, figure
 from morph.story.moe_balance import balance_frames, kind_of, loads
-from morph.story.moe_counts import dense_counterpart, power, tiny
+from morph.story.moe_counts import dense_counterpart, power
 from morph.story.moe_devices import device_counts
 from morph.story.moe_layer import middle_layer, route, routed_layers, slices
 from morph.story.subject import Subject, subject
@@ -159,7 +159,7 @@ def test_pairs_are_counted_by_device() -> None:
     assert reach == pytest.approx((1 + 2 + 1) / 3)
     frame = at("parallel")
     assert frame.arrays["counts"].values.sum() == 4 * 64 * 7
-    assert f"{100 * frame.arrays['crossing'].values:.0f}\u00a0%" in frame.caption
+    assert f"{100 * frame.arrays['crossing'].values:.0f}%" in frame.caption
 
 
 def test_a_selection_bias_is_part_of_the_choice() -> None:
@@ -204,7 +204,6 @@ def test_the_dense_counterpart_weighs_what_a_token_uses() -> None:
 
 def test_how_counts_read() -> None:
     assert [power(n) for n in (28, 999_999_999, 10**9)] == ["28", "999,999,999", "1.0\u00a0×\u00a010⁹"]
-    assert [tiny(x) for x in (0.0, 1.9e-6, 0.25)] == ["0", "2\u00a0×\u00a010⁻⁶", "2\u00a0×\u00a010⁻¹"]
 
 
 # ---- training runs ----
@@ -240,11 +239,11 @@ def test_loads_are_read_relative_to_an_even_share() -> None:
 
 def test_captions_say_what_the_run_did() -> None:
     dead = balance_frames({"none": trained("none", [shares(4.0, 0.0)])})[0]
-    assert "4.0 times its even share, of 4.6 possible; 1 of 32" in dead.caption
+    assert "4.0 times an even share, of 4.6 possible; 1 of 32" in dead.caption
     assert "1 gets nothing." in dead.caption
     assert dead.check(), "of one run alone only the arithmetic is claimed"
     partly = balance_frames({"none": trained("none", [shares(4.0, 0.1)])})[0]
-    assert "None is dead: a collapse in part." in partly.caption
+    assert "None is dead: a partial collapse." in partly.caption
     both = balance_frames(
         {"none": trained("none", [shares(4.0, 0.1)]), "loss": trained("loss", [shares(2.0)])},
     )
@@ -258,7 +257,7 @@ def test_biases_are_shown_beside_the_loads() -> None:
     rows = [[[0.0] * 32] * 4, [[-0.01] + [0.01] * 31] * 4]
     frame = balance_frames({"bias": trained("bias", [shares(3.0), shares(1.5)], rows)})[2]
     assert frame.arrays["bias"].values[:, 0].tolist() == [0.0, -0.01]
-    assert "1.50 times even." in frame.caption
+    assert "1.50 times an even share." in frame.caption
     assert at("selection-bias").arrays["bias"].values.shape == at("selection-bias").arrays["load"].values.shape
 
 

@@ -19,7 +19,7 @@ from morph.config import GroupLimitedRouter
 from morph.nn.moe import MixtureOfExperts
 from morph.story.frame import Array, Claim, Figure, Frame, absent
 from morph.story.moe_balance import KEYS, RECORDINGS, TITLES, balance_frames, kind_of
-from morph.story.moe_counts import active_frame, combinations_frame, dense_counterpart, tiny
+from morph.story.moe_counts import active_frame, combinations_frame, dense_counterpart
 from morph.story.moe_devices import KEY as DEVICES_KEY
 from morph.story.moe_devices import TITLE as DEVICES_TITLE
 from morph.story.moe_devices import devices_frame
@@ -29,7 +29,6 @@ from morph.story.moe_layer import (
     facts_of,
     feed_forward,
     named,
-    percent,
     reads,
     route,
     router_of,
@@ -37,6 +36,8 @@ from morph.story.moe_layer import (
 )
 from morph.story.subject import Subject, siblings
 from morph.story.subject import subject as find
+from morph.story.threads import one_thread
+from morph.story.written import percent, small
 
 NAME, NUMBER, TITLE = "moe", 8, "Mixture of experts"
 SLICES = 8
@@ -48,7 +49,7 @@ ABSENT = (
     ("router", "The router scores one token"),
     ("dispatch", "Each token picks its own"),
     ("combination", "The weighted sum"),
-    ("shared", "One expert for every token"),
+    ("shared", "One expert serves every token"),
     *((KEYS[kind], TITLES[kind]) for kind in KEYS),
     (DEVICES_KEY, DEVICES_TITLE),
 )
@@ -56,6 +57,7 @@ ABSENT = (
 TITLE_OF = dict(ABSENT)
 
 
+@one_thread()
 def figure(*, model: Any = None, seed: int = 0) -> Figure:
     """Figure 8 of the recorded models of `seed`, or of one model (anything that `subject` takes).
 
@@ -119,11 +121,11 @@ def _dense(subject: Subject, count: int, here: Routing | None = None) -> Frame:
     name = "The model of the next frames with one dense network in each layer, untrained" if here else named(subject)
     return Frame(
         key="dense",
-        title="Dense: every weight, every token",
+        title="Dense: every parameter, every token",
         caption=(
-            f"One network of {weights:,} weights. Cut into {count} slices, each adds something to every token: "
-            f"the least is {sizes.min() / sizes.mean():.0%} of the mean."
-        ).replace("%", "\u00a0%"),
+            f"One network of {weights:,} parameters. Cut into {count} slices, each adds something to every token: "
+            f"the smallest addition is {percent(sizes.min() / sizes.mean())} of the mean."
+        ),
         alt=(
             f"A map of {len(tokens)} tokens by {count} slices of one feed-forward network: how much each slice adds to "
             f"each token, a length from {sizes.min():.2g} to {sizes.max():.2g}. No cell is empty."
@@ -155,18 +157,18 @@ def _experts(subject: Subject, dense: Subject, here: Routing) -> Frame:
     n, k, always = facts["n_experts"], facts["top_k"], facts["n_shared"]
     one = sum(p[0].numel() for p in layer.experts.parameters())
     router, shared = (sum(p.numel() for p in part.parameters()) for part in (layer.router, layer.shared))
-    beside = " and the shared one always runs" if always == 1 else f" and {always} always run" if always else ""
+    beside = ", and the shared one always runs" if always == 1 else f", and {always} always run" if always else ""
     return Frame(
         key="experts",
         title=TITLE_OF["experts"],
         caption=(
-            f"{n} small networks stand for one. A router of {router:,} weights picks {k} for each token{beside}: "
-            f"{one * k + shared:,} of {one * n + shared:,} weights work."
+            f"{n} small networks replace one. A router of {router:,} parameters picks {k} for each token{beside}: "
+            f"{one * k + shared:,} of {one * n + shared:,} parameters work."
         ),
         alt=(
             f"A token goes to a router, which has a line to each of {n} experts in a row. The lines and tiles of the "
-            f"{k} chosen are full: {_listed(here.chosen[-1])}."
-            + (f" Beside them {always} shared, always full." if always else "")
+            f"{k} chosen are filled: {_listed(here.chosen[-1])}."
+            + (f" Beside them {always} shared, always filled." if always else "")
         ),
         claim=Claim(
             text="The experts that a token uses weigh as much as the dense network; the router comes on top.",
@@ -250,16 +252,16 @@ def _dispatch(subject: Subject, here: Routing) -> Frame:
     facts, table = facts_of(subject, here), here.table
     load = table.sum(axis=0)
     idle, patterns = int((load == 0).sum()), len({tuple(row) for row in table.tolist()})
-    none = "none is idle" if idle == 0 else f"{idle} {'gets' if idle == 1 else 'get'} none"
+    none = "no expert none" if idle == 0 else f"{idle} expert{'' if idle == 1 else 's'} none"
     return Frame(
         key="dispatch",
         title=TITLE_OF["dispatch"],
         caption=(
             f"{len(table)} tokens choose {facts['top_k']} experts each, in {patterns} different ways. "
-            f"The fullest expert gets {load.max()} tokens, {none}; {table.sum() / len(load):.1f} would be even."
+            f"The fullest expert gets {load.max()} tokens, {none}; an even share is {table.sum() / len(load):.1f}."
         ),
         alt=(
-            f"A grid of {len(table)} tokens by {len(load)} experts, {table.sum()} cells full. "
+            f"A grid of {len(table)} tokens by {len(load)} experts, {table.sum()} cells filled. "
             f"Tokens per expert: {', '.join(map(str, load.tolist()))}."
         ),
         claim=Claim(
@@ -283,13 +285,13 @@ def _combination(subject: Subject, here: Routing) -> Frame:
     chosen, weights, parts = (a[-1][order] for a in (here.chosen, here.weights, here.parts))
     total = parts.sum(axis=0) + here.shared[-1]
     error = float(np.abs(total - here.output[-1]).max())
-    beside = ", add the shared one's" if facts["n_shared"] else ""
+    beside = "then add the shared one's" if facts["n_shared"] else "and add up"
     return Frame(
         key="combination",
         title=TITLE_OF["combination"],
         caption=(
-            f"Scale the {facts['top_k']} outputs by their weights, which add up to {weights.sum():.3g}{beside}, "
-            f"and sum. The layer's own output differs by {tiny(error)} at most."
+            f"Scale the {facts['top_k']} outputs by their router weights, which add up to {weights.sum():.3g}, "
+            f"{beside}. The layer's own output differs by {small(error)} at most."
         ),
         alt=(
             "Lines rise from the chosen experts to their weights: "
@@ -318,7 +320,7 @@ def _combination(subject: Subject, here: Routing) -> Frame:
             "output": Array(values=here.output[-1], axes=("channel",), source=f"blocks.{here.layer}.feed_forward"),
             "error": Array(values=np.array(error), axes=(), source="largest difference of sum and output, in fp32"),
         },
-        facts={**facts, "error": tiny(error)},
+        facts={**facts, "error": small(error)},
         source=reads(subject),
     )  # fmt: skip
 
@@ -337,12 +339,12 @@ def _shared(subject: Subject, here: Routing) -> Frame:
         key="shared",
         title=TITLE_OF["shared"],
         caption=(
-            f"{who} every token, unasked. On average over the {len(ratio)} tokens it adds {ratio.mean():.1f} times as "
-            f"much as a chosen expert does; for one token {ratio.max():.1f} times."
+            f"{who} every token, never chosen. Over the {len(ratio)} tokens it adds {ratio.mean():.1f} times "
+            f"as much as a chosen expert does on average, for one token {ratio.max():.1f} times."
         ),
         alt=(
-            f"The grid of tokens and experts of frame 4, and at its right a full column for the shared expert. Beside "
-            f"each row a bar: what it adds over what a chosen expert adds, {ratio.min():.1f} to {ratio.max():.1f}."
+            f"The grid of tokens and experts of frame 4, and at its right a filled column for the shared expert. "
+            f"Beside each row a bar: what it adds over what a chosen one adds, {ratio.min():.1f} to {ratio.max():.1f}."
         ),
         claim=Claim(
             text="The shared expert adds something to every token; no chosen expert serves them all.",

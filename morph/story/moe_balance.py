@@ -146,26 +146,27 @@ def _caption(kind: str, moe: MoE, found: Loads, before: Loads | None) -> str:
     if kind == "none":
         most = moe.n_experts / moe.top_k
         dead = int((found.load[-1] == 0).sum())
-        end = "None is dead: a collapse in part." if not dead else f"{dead} {'gets' if dead == 1 else 'get'} nothing."
+        end = "None is dead: a partial collapse." if not dead else f"{dead} {'gets' if dead == 1 else 'get'} nothing."
         return (
-            f"The fullest expert ends at {peak:.1f} times its even share, of {most:.1f} possible; "
+            f"The fullest expert ends at {peak:.1f} times an even share, of {most:.1f} possible; "
             f"{starved} of {n} get under a quarter. {end}"
         )
     if kind == "loss":
         assert isinstance(moe.balance, AuxiliaryLoss)
         if before is None:
             return (
-                f"A loss asks for even use. The fullest expert ends at {peak:.1f} times its even share; {starved} of "
+                f"A loss asks for even use. The fullest expert ends at {peak:.1f} times an even share; {starved} of "
                 f"{n} get under a quarter."
             )
         return (
-            f"A loss on uneven use, times {moe.balance.coefficient:g}: the fullest expert ends at {peak:.1f} instead "
-            f"of {before.peak:.1f} times its even share, {starved} instead of {before.starved} get under a quarter."
+            f"With {moe.balance.coefficient:g} times a loss on uneven use, the fullest expert ends at {peak:.1f} "
+            f"instead of {before.peak:.1f} times an even share; {starved} instead of {before.starved} get under a "
+            "quarter."
         )
     against = "" if before is None else f", against {before.peak:.1f} with the loss"
     return (
-        f"A full expert's bias falls each step, an empty one's rises; only the choice sees it. "
-        f"The fullest ends at {peak:.2f} times even{against}."
+        f"An overfull expert's bias falls each step, an underfull one's rises; only the choice sees it. "
+        f"The fullest ends at {peak:.2f} times an even share{against}."
     )
 
 

@@ -19,6 +19,7 @@ from morph.nn.moe import MixtureOfExperts
 from morph.story.frame import Array, Claim, Frame
 from morph.story.moe_layer import TOKENS, feed_forward, middle_layer, route
 from morph.story.subject import Subject, siblings
+from morph.story.written import percent, ten
 
 STAGES = (9, 10, 11, 12, 13)
 
@@ -62,21 +63,21 @@ def active_frame(own: ModelConfig | None) -> Frame:
     total, active = (np.array([f(c) for c in ours]) for f in (lambda c: c.total, lambda c: c.active.all))
     grown, kept = total[-1] / total[0], active[-1] / active[0] - 1
     shares = {n: c.active.all / c.total for n, c in theirs.items()}
-    first, last = (f"{n} {share:.0%}".replace("%", "\u00a0%") for n, share in list(shares.items())[:: len(shares) - 1])
+    (first, first_share), (last, last_share) = list(shares.items())[:: len(shares) - 1]
     what = (
-        f"{grown:.1f} times the parameters, and one token meets only {kept:.0%} more than in the dense model."
+        f"{grown:.1f} times the parameters, yet a token uses only {percent(kept)} more than in the dense model."
         if grown > 1
         else "Every parameter of this model is active."
-    ).replace("%", "\u00a0%")
+    )
     source = "morph.count"
     return Frame(
         key="active",
         title="Total grows, active stays",
         caption=(
-            f"{what} Of {first} is active, of {last}."
+            f"{what} {first} uses {percent(first_share)} of its parameters, {last} {percent(last_share)}."
         ),
         alt=(
-            "Bars, total parameters with the active ones full. "
+            "Bars, total parameters the active ones in full colour. "
             + " ".join(f"{n}: {t:,}, active {a:,}." for n, t, a in zip(names, total, active))
             + " Released models: "
             + " ".join(f"{n}: {c.total:,}, active {c.active.all:,}." for n, c in theirs.items())
@@ -139,10 +140,10 @@ def combinations_frame(subject: Subject) -> Frame:
         title="Finer experts, more combinations",
         caption=(
             f"Cut in four at the same cost, experts combine in {ways[1]:,} ways instead of {ways[0]}. "
-            f"{ns[2]} choose {ks[2]} gives {power(ways[2])}, but runs {fewer:.0f} times fewer weights."
+            f"{ns[2]} choose {ks[2]} gives {power(ways[2])}, but uses {fewer:.0f} times fewer parameters."
         ),
         alt=" ".join(
-            f"A strip of {n} experts with {k} full, {k * s:,} of {n * s:,} weights: {power(w)} combinations."
+            f"A strip of {n} experts with {k} filled, {k * s:,} of {n * s:,} parameters: {power(w)} combinations."
             for n, k, s, w in zip(ns, ks, sizes, ways)
         ),
         claim=Claim(
@@ -159,7 +160,7 @@ def combinations_frame(subject: Subject) -> Frame:
                 values=picks, axes=("design", "expert"), source="blocks.2.feed_forward.router.chosen, last token"
             ),
         },
-        facts={"aside": "one layer, same stored weights", "ways": [power(w) for w in ways]},
+        facts={"aside": "one layer, equally many parameters", "ways": [power(w) for w in ways]},
         source=f"Stages 10 and 11 at nano width and a variant with {ns[2]} experts, untrained, seed {subject.seed}.",
     )  # fmt: skip
 
@@ -183,16 +184,4 @@ def power(n: int) -> str:
     if n < 10**9:
         return f"{n:,}"
     exponent = math.floor(math.log10(n))
-    return f"{n / 10**exponent:.1f}\u00a0×\u00a010{_raised(exponent)}"
-
-
-def tiny(value: float) -> str:
-    """A small number with one digit: `2 × 10⁻⁶`; 0 when it is."""
-    if value == 0:
-        return "0"
-    digit, exponent = f"{value:.0e}".split("e")
-    return f"{digit}\u00a0×\u00a010{_raised(int(exponent))}"
-
-
-def _raised(exponent: int) -> str:
-    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{n / 10**exponent:.1f}\u00a0×\u00a0{ten(exponent)}"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from morph.story.frame import Array, Claim, Frame
-from morph.story.moe_layer import facts_of, percent, reads, route, router_of
+from morph.story.moe_layer import facts_of, reads, route, router_of
 from morph.story.subject import Subject
+from morph.story.written import percent
 
 KEY, TITLE = "parallel", "Experts on several devices"
 DEVICES, LENGTH, BATCH = 4, 64, 4
@@ -29,8 +30,9 @@ def devices_frame(subject: Subject) -> Frame:
         key=KEY,
         title=TITLE,
         caption=(
-            f"{DEVICES} devices share tokens and experts. Of {counts.sum():,} pairs {percent(crossing)} cross to "
-            f"another device, and back: a token's {k} experts lie on {reach:.1f} of {DEVICES} devices."
+            f"{DEVICES} devices share tokens and experts. Of {counts.sum():,} pairs of token and expert "
+            f"{percent(crossing)} change device and return: a token's {k} experts lie on {reach:.1f} devices on "
+            "average."
         ),
         alt=(
             f"A matrix of {DEVICES} by {DEVICES} devices, from the tokens' to the experts'. "

@@ -154,8 +154,3 @@ def reads(subject: Subject) -> str:
 def router_of(here: Routing) -> str:
     """The prefix of the router's tensors in a trace."""
     return f"blocks.{here.layer}.feed_forward.router"
-
-
-def percent(share: float) -> str:
-    """A share as it is read."""
-    return f"{100 * share:.0f}\u00a0%"
