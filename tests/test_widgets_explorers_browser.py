@@ -42,7 +42,7 @@ def open_page(browser: Any, widgets: dict[str, Any], tmp_path: Path) -> Iterator
     seen: list[str] = []
     contexts = []
 
-    def open_it(name: str, width: int = 940, **style: Any) -> Any:
+    def open_it(name: str, width: int = 940, edit: Callable[[str], str] = str, **style: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, **style)
         contexts.append(context)
         page = context.new_page()
@@ -50,7 +50,7 @@ def open_page(browser: Any, widgets: dict[str, Any], tmp_path: Path) -> Iterator
         page.on("pageerror", lambda error: seen.append(f"error: {error}"))
         page.on("request", lambda request: seen.append(request.url) if not request.url.startswith("file:") else None)
         path = tmp_path / f"{name}.html"
-        widgets[name].to_html(path)
+        path.write_text(edit(widgets[name].to_html()), encoding="utf-8")
         page.goto(path.as_uri())
         page.locator(".lm-figure").focus()
         return page
@@ -118,6 +118,31 @@ def test_the_map_shows_the_weights(open_page: Open, widgets: dict[str, Any]) -> 
     assert np.all(np.diff(lightness[seen][order]) <= 3)  # the darker, the heavier (to the rounding of three colours)
     hidden = np.array(pixels[2:]).reshape(side, side, 4)[~seen][:, :3]
     assert len(np.unique(hidden, axis=0)) == 1
+
+
+def test_the_first_reading_is_of_a_key_in_sight(open_page: Open, widgets: dict[str, Any]) -> None:
+    page, last = open_page("attention"), len(TEXT) - 1
+    weight = widgets["attention"].frame.arrays["weights"].values[0, 0, last, last - 15]
+    assert reading(page).endswith(f"({last - 15}) with weight {weight:.3f}")  # a window of 16
+
+
+@pytest.mark.parametrize("name", ["attention", "router"])
+def test_what_is_drawn_before_it_is_on_the_page_gets_its_colours(open_page: Open, name: str) -> None:
+    start = 'showOnPage(document.getElementById("figure"), document.getElementById("state"));'
+    late = """
+    const el = document.createElement("div");
+    widget().render({ model: pageModel(JSON.parse(document.getElementById("state").textContent)), el });
+    setTimeout(() => document.getElementById("figure").append(el), 50);
+    """
+    count = (
+        "() => { const c = document.querySelector('.lm-map'); if (!c) return 0;"
+        " const bytes = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " return new Set(new Uint32Array(bytes.buffer)).size; }"
+    )
+    colours = open_page(name).evaluate(count)
+    assert colours > 10
+    page = open_page(name, edit=lambda text: text.replace(start, late))
+    page.wait_for_function(f"expected => ({count})() === expected", arg=colours, timeout=5000)
 
 
 def test_a_token_is_followed_by_keys(open_page: Open, widgets: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ const widget = explorer({
       return most;
     });
     Object.assign(place, { map: clamp(place.map, 0, count - 1), query: clamp(place.query, 0, S - 1) });
-    place.key = clamp(place.key, 0, place.query);
+    place.key = nearest(place.map, place.query, place.key);
 
     const go = (query, key, byUser) => {
       const seen = at(place.map, query, key) !== HIDDEN;

@@ -55,10 +55,18 @@ function explorer({ name, keys, start, build }) {
       );
       el.append(root);
 
+      // Colours come from the page's style: what a host has not put on its page yet is drawn as soon as it has.
+      const arrival = new ResizeObserver(() => {
+        if (!root.isConnected) return;
+        arrival.disconnect();
+        view.draw();
+      });
+      const draw = () => (root.isConnected ? view.draw() : arrival.observe(root));
+
       const place = { ...start(model.get("data")), ...model.get("place") };
       const move = (changes, byUser = true) => {
         Object.assign(place, changes);
-        view.draw();
+        draw();
         reading.textContent = view.words();
         if (!byUser) return; // a passing pointer is neither spoken nor told to the kernel
         live.textContent = view.words();
@@ -73,7 +81,7 @@ function explorer({ name, keys, start, build }) {
           if (typeof value === "number" && !(key in place)) place[key] = value;
         }
         view = build({ model, picture, place, move, root });
-        view.draw();
+        draw();
         reading.textContent = view.words();
         update();
       };
@@ -84,7 +92,7 @@ function explorer({ name, keys, start, build }) {
         waiting = true;
         queueMicrotask(() => { waiting = false; renew(); });
       };
-      const unfollow = followHostTheme(root, () => view?.draw());
+      const unfollow = followHostTheme(root, () => { if (view) draw(); });
       renew();
       model.on("change:data", soon);
       model.on("change:numbers", soon);
@@ -94,6 +102,7 @@ function explorer({ name, keys, start, build }) {
         model.off("change:numbers", soon);
         model.off("change:problem", update);
         unfollow();
+        arrival.disconnect();
       };
     },
   });
