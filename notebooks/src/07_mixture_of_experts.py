@@ -157,8 +157,8 @@ print(f"scale {scale:g}; largest difference between the logits of stages 9 and 1
 # %% [markdown]
 # ## Stored and used
 #
-# Stored weights grow with the number of experts $N$, used ones with $k$. `morph.count` counts them on the built
-# modules; the released models are built without storage, from their published shapes.
+# Stored weights grow with the number of experts $N$, used ones with $k$. `morph.count` counts both on the built
+# modules. (Frame 6 counts released models in the same way: built from their published shapes, without storage.)
 #
 # **Predict.** From stage 9 to stage 10 the parameters triple. What happens to the FLOPs of a token?
 
@@ -176,8 +176,8 @@ show_table(["stage, nano", "experts", "total", "active", "share", "FLOPs per tok
 
 # %% [markdown]
 # The FLOPs move by the router alone: a matrix of $d \times N$. In released models the active share has been falling
-# for years: 28 % of Mixtral 8×7B (8 experts), 9 % of Qwen3-235B (128). Step 12's extra expert adds to the total and
-# not to what is used, for it takes the place of one chosen expert.
+# for years: 28 % of Mixtral 8×7B (2023, 8 experts), 9 % of Qwen3-235B (2025, 128). Step 12's extra expert adds to
+# the total and not to what is used, for it takes the place of one chosen expert.
 
 # %% [markdown]
 # ## Finer experts
@@ -185,9 +185,9 @@ show_table(["stage, nano", "experts", "total", "active", "share", "FLOPs per tok
 # Cut each expert in four, choose four times as many, and a token uses as many weights as before. What grows is the
 # number of teams it can choose from: $\binom{8}{2}$ against $\binom{32}{8}$.
 #
-# **Where the article is corrected.** A popular comparison puts 8 experts with $k = 2$ beside 256 experts with $k =
-# 8$, 32 times smaller, as if they cost the same. The stored weights are equal, the used ones are not: $2/8$ of them
-# against $8/256$.
+# **A common comparison, corrected.** Often 8 experts with $k = 2$ are put beside 256 experts with $k = 8$, each 32 times
+# smaller, as if they cost the same. The stored weights are equal, the used ones are not: $2/8$ of them against
+# $8/256$.
 
 # %%
 rows = []
@@ -213,8 +213,8 @@ RouterView("experts-auxiliary", text="def area(width, height):\n    return width
 # %% [markdown]
 # ## Balance
 #
-# Nothing so far asks the router to use all experts. One that is slightly better early gets more tokens, learns
-# more, and gets more tokens. Two remedies are in use. The first adds to the loss
+# Nothing so far asks the router to use all experts. Preference feeds itself: only what is chosen is
+# trained, and what is trained is worth choosing. Two remedies are in use. The first adds to the loss
 #
 # $$L_{\text{balance}} = N \sum_e f_e P_e, \qquad f_e = \text{share of the choices}, \quad P_e = \text{mean of } p_e$$
 #
@@ -255,7 +255,7 @@ print("biases of four experts with 5, 1, 3 and 3 tokens:", [round(v, 3) for v in
 
 # %%
 corpus = load_corpus()
-steps = 9 if QUICK else 90
+steps = 6 if QUICK else 90
 
 
 def loads_in_training(config: morph.ModelConfig) -> torch.Tensor:
@@ -310,8 +310,8 @@ for name in ("experts-unbalanced", "experts-auxiliary", "experts"):
 #   and with seven of 32 chosen a router has to spread out anyway. With one or two chosen, and in long runs, there
 #   is more room to fall.
 # - **Uneven is not the same as bad.** In so short a run the model without any balancing can predict as well as the
-#   others, or better: compare the bits. Balance is bought for hardware that waits for its fullest expert, and for
-#   the experts that would otherwise never learn.
+#   others, or better: compare the bits, and mind that each is a single run. Balance is bought for hardware that waits
+#   for its fullest expert, and for the experts that would otherwise never learn.
 # - **A loss pulls, a bias pushes.** The loss is a gradient that competes with prediction, so its coefficient is
 #   small and it evens the load only so far. The bias has no gradient and no such limit. But with it a token may be
 #   sent to an expert that the router itself ranks lower:
@@ -344,10 +344,13 @@ home = (torch.arange(64) * DEVICES // 64).repeat(4)  # where each token is
 there = chosen * DEVICES // 32  # where its experts are
 pairs = torch.zeros(DEVICES, DEVICES, dtype=torch.long)
 pairs.index_put_((home[:, None].expand_as(there), there), torch.ones_like(there), accumulate=True)
-print(pairs)
 print(f"crossing: {1 - pairs.trace() / pairs.sum():.1%} of {pairs.sum():,} pairs")
 reach = sum(len(set(row)) for row in there.tolist()) / len(there)
 print(f"devices that hold a token's experts: {reach:.2f} of {DEVICES} on average")
+show_table(
+    ["pairs", *(f"to device {to}" for to in range(DEVICES))],
+    [[f"from device {start}", *map(str, row)] for start, row in enumerate(pairs.tolist())],
+)
 
 # %% [markdown]
 # Three quarters, what chance would give. Since one token's experts lie on nearly all devices, finer experts make
@@ -356,15 +359,15 @@ print(f"devices that hold a token's experts: {reach:.2f} of {DEVICES} on average
 #
 # ## Where the field has not settled
 #
-# - **Shared or not.** DeepSeek, Kimi, GLM and Qwen3-Next have a shared expert, and so has Qwen3.5; Qwen3's first
-#   models and gpt-oss have none.
+# - **Shared or not.** gpt-oss and the first Qwen3 models do without; Qwen took one up in Qwen3-Next and Qwen3.5, and
+#   DeepSeek, Kimi and GLM have one.
 # - **How many, how small.** From 8 experts with 2 chosen to 512 with 10. Finer experts combine better and travel
 #   worse.
 # - **Scores.** A softmax lets experts compete for one unit of probability; DeepSeek-V3 scores each by a sigmoid.
-# - **Balance.** Models with a bias often keep a small loss beside it.
+# - **Balance.** A loss, a bias, or a bias with a small loss beside it.
 # - **Which layers.** Several models keep the first layers dense.
 #
-# **Also corrected.** *Nine of 256 networks run per token* is eight chosen and one shared, in one family of models.
+# **Also often heard.** *Nine of 256 networks run per token* is eight chosen and one shared, in one family of models.
 # And *balance that leaves the loss alone* is nearly true: DeepSeek-V3 keeps a small balance loss within each
 # sequence.
 #
