@@ -14,7 +14,8 @@ from morph.measure.count import count
 from morph.steps import SIZES, SLUGS, STEPS, Step, stage
 from morph.story import Frame, figure
 from morph.story.block import organs, touched
-from morph.story.morph import CLAIMS, COSTS, LINE_WIDTH, MOST_LINES, config_lines, in_bytes, relative
+from morph.story.morph import COSTS, LINE_WIDTH, MOST_LINES, config_lines
+from morph.story.morph_claims import CLAIMS
 from morph.train.sweep import HIGHER, LOWER, ONE_SEED, SeedRun, StageResult, Sweep
 from tests.scene_boards import story, sweep
 
@@ -183,15 +184,3 @@ def test_a_sweep_with_a_gap_is_refused() -> None:
     partial = dataclasses.replace(sweep(), stages=sweep().stages[:3] + sweep().stages[4:])
     with pytest.raises(MorphError, match="lacks no-bias; run morph sweep"):
         figure("morph", sweep=partial)
-
-
-def test_how_numbers_read() -> None:
-    assert [in_bytes(n) for n in (500, 1024, 1536, 214528, 3 * 2**30)] == [
-        "500 B",
-        "1 KiB",
-        "1.5 KiB",
-        "210 KiB",
-        "3 GiB",
-    ]
-    assert [relative(100, n) for n in (100, 50, 101, 250, 1000)] == ["", "−50 %", "+1 %", "× 2.5", "× 10"]
-    assert relative(10_000, 9_991) == "−9"

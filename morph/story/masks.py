@@ -27,10 +27,10 @@ from morph.nn.attention import SoftmaxAttention
 from morph.story.frame import Array, Claim, Figure, Frame, absent
 from morph.story.masks_depth import reach_frames, work_frame
 from morph.story.masks_field import olmo_frame, sink_frame, tables_frame
-from morph.story.morph import in_bytes
 from morph.story.subject import Subject, subject
 from morph.story.text import shown
 from morph.story.threads import one_thread
+from morph.story.written import in_bytes
 
 NAME, NUMBER, TITLE = "masks", 7, "Holes in the mask"
 CELLS, SMALL = 64, 32

@@ -32,8 +32,8 @@ from morph.config import (
 from morph.measure.trace import Trace, trace
 from morph.nn.attention import SoftmaxAttention
 from morph.story.frame import Array, Claim, Frame, absent
-from morph.story.morph import in_bytes
 from morph.story.subject import Subject, recorded, subject
+from morph.story.written import in_bytes
 
 _OLMO_ROPE = Rope(base=500_000.0)
 OLMO_3_32B = ModelConfig(

@@ -25,7 +25,9 @@ from morph.config import Change, ModelConfig, MoE, SlidingWindow, Spec, diff
 from morph.errors import MorphError
 from morph.steps import SLUGS, STEPS, Step, stage
 from morph.story.block import organs
-from morph.story.frame import Array, Claim, Figure, Frame
+from morph.story.frame import Array, Figure, Frame
+from morph.story.morph_claims import CLAIMS
+from morph.story.written import in_bytes, in_millions, relative
 from morph.train.sweep import HIGHER, LOWER, ONE_SEED, WITHIN, Sweep
 
 NAME, NUMBER, TITLE = "morph", 1, "Fourteen changes, 2017 to 2026"
@@ -150,32 +152,6 @@ def _ledger(sweep: Sweep, k: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def in_bytes(n: int) -> str:
-    """Bytes with a binary prefix, three digits or so: `96 KiB`, `1.5 MiB`."""
-    value, unit = float(n), "B"
-    for bigger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, bigger
-    return f"{value:.0f} {unit}" if value >= 100 or value == int(value) else f"{value:.1f} {unit}"
-
-
-def in_millions(n: int) -> str:
-    """A count of operations in millions: `1.21 M`."""
-    return f"{n / 1e6:,.2f} M" if n < 1e8 else f"{n / 1e6:,.0f} M"
-
-
-def relative(before: int, after: int) -> str:
-    """How a count changed: "" when it did not, a factor from 2 up, a percentage, or a plain difference when small."""
-    if before == after:
-        return ""
-    if after >= 2 * before:
-        return f"× {after / before:.2g}"
-    if abs(after - before) >= 0.01 * before:
-        return f"{100 * (after - before) / before:+.0f} %".replace("-", "−")
-    return f"{after - before:+,}".replace("-", "−")
-
-
 # ---- config lines ----
 
 
@@ -292,114 +268,3 @@ def _alt(facts: dict[str, Any], step: Step | None) -> str:
         parts += [f"Gone: {', '.join(gone)}."] if gone else []
     rows = (f"{row['label']} {row['value']}" + (f", {row['note']}" if row["note"] else "") for row in facts["ledger"])
     return " ".join(parts) + f" Ledger: {'; '.join(rows)}."
-
-
-# ---- claims ----
-
-
-def _change(frame: Frame, name: str) -> int:
-    values = frame.arrays[name].values
-    return int(values[-1] - values[-2])
-
-
-def _same(frame: Frame, *names: str) -> bool:
-    return all(_change(frame, name) == 0 for name in names)
-
-
-def _at(frame: Frame, path: str) -> Any:
-    value: Any = frame.facts["config"]
-    for name in path.split("."):
-        value = value[name]
-    return value
-
-
-def _router(frame: Frame, experts: int) -> int:
-    """Parameters of the routers' rows for `experts` experts, all layers."""
-    return int(_at(frame, "n_layers") * _at(frame, "d_model") * experts)
-
-
-def _local_share(frame: Frame) -> int:
-    return int(_at(frame, "layout.n_local")) + 1
-
-
-CLAIMS: dict[int, Claim] = {
-    0: Claim(
-        text="Every parameter is active.",
-        holds=lambda f: bool(f.arrays["parameters_total"].values[-1] == f.arrays["parameters_active"].values[-1]),
-    ),
-    1: Claim(
-        text="One LayerNorm more, before the head, and nothing else.",
-        holds=lambda f: _change(f, "parameters_total") == 2 * _at(f, "d_model"),
-    ),
-    2: Claim(
-        text="One shift fewer for each of the 2L + 1 norms.",
-        holds=lambda f: _change(f, "parameters_total") == -(2 * _at(f, "n_layers") + 1) * _at(f, "d_model"),
-    ),
-    3: Claim(
-        text="Parameters go; the cache stays.",
-        holds=lambda f: _change(f, "parameters_total") < 0 and _same(f, "kv_bytes_per_token", "cache_bytes"),
-    ),
-    4: Claim(
-        text="No parameter and no byte of the cache comes or goes.",
-        holds=lambda f: _same(f, "parameters_total", "kv_bytes_per_token", "cache_bytes"),
-    ),
-    5: Claim(
-        text="No parameter comes or goes.",
-        holds=lambda f: _same(f, "parameters_total", "parameters_active", "kv_bytes_per_token"),
-    ),
-    6: Claim(
-        text="The parameter count stays to the digit.",
-        holds=lambda f: _same(f, "parameters_total", "parameters_active"),
-    ),
-    7: Claim(
-        text="Key-value bytes shrink by n_heads / n_kv_heads.",
-        holds=lambda f: bool(
-            f.arrays["kv_bytes_per_token"].values[-1] * _at(f, "attention.n_heads")
-            == f.arrays["kv_bytes_per_token"].values[-2] * _at(f, "attention.n_kv_heads")
-        ),
-    ),
-    8: Claim(
-        text="Two gains of a head's width in every layer; the cache stays.",
-        holds=lambda f: (
-            _change(f, "parameters_total") == 2 * _at(f, "n_layers") * _at(f, "attention.head_dim")
-            and _same(f, "kv_bytes_per_token", "cache_bytes")
-        ),
-    ),
-    9: Claim(
-        text="The cache shrinks, the parameters stay.",
-        holds=lambda f: _change(f, "cache_bytes") < 0 and _same(f, "parameters_total"),
-    ),
-    10: Claim(
-        text="The total grows, the active parameters only by the router.",
-        holds=lambda f: (
-            _change(f, "parameters_total") > _change(f, "parameters_active")
-            and _change(f, "parameters_active") == _router(f, _at(f, "feed_forward.n_experts"))
-        ),
-    ),
-    11: Claim(
-        text="Total and active grow by the router's new rows only.",
-        holds=lambda f: (
-            _change(f, "parameters_total") == _change(f, "parameters_active") == _router(f, 3 * 8)
-            and _at(f, "feed_forward.n_experts") == 4 * 8
-        ),
-    ),
-    12: Claim(
-        text="Active parameters stay; the total grows by one expert a layer.",
-        holds=lambda f: (
-            _same(f, "parameters_active")
-            and _change(f, "parameters_total")
-            == 3 * _at(f, "n_layers") * _at(f, "d_model") * _at(f, "feed_forward.expert.width")
-        ),
-    ),
-    13: Claim(
-        text="No trained parameter comes or goes.",
-        holds=lambda f: _same(f, "parameters_total", "parameters_active", "kv_bytes_per_token", "cache_bytes"),
-    ),
-    14: Claim(
-        text="Only one layer in four still writes keys and values for every token.",
-        holds=lambda f: bool(
-            f.arrays["kv_bytes_per_token"].values[-1] * _local_share(f) == f.arrays["kv_bytes_per_token"].values[-2]
-        ),
-    ),
-}
-"""What each frame asserts of its numbers."""

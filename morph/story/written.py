@@ -26,3 +26,29 @@ def ten(exponent: int) -> str:
 def many(count: int, total: int) -> str:
     """How many of some that were just counted: `none`, `3`, `all`."""
     return "none" if count == 0 else "all" if count == total else str(count)
+
+
+def in_bytes(n: int) -> str:
+    """Bytes with a binary prefix, three digits or so: `96 KiB`, `1.5 MiB`."""
+    value, unit = float(n), "B"
+    for bigger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, bigger
+    return f"{value:.0f} {unit}" if value >= 100 or value == int(value) else f"{value:.1f} {unit}"
+
+
+def in_millions(n: int) -> str:
+    """A count of operations in millions: `1.21 M`."""
+    return f"{n / 1e6:,.2f} M" if n < 1e8 else f"{n / 1e6:,.0f} M"
+
+
+def relative(before: int, after: int) -> str:
+    """How a count changed: "" when it did not, a factor from 2 up, a percentage, or a plain difference when small."""
+    if before == after:
+        return ""
+    if after >= 2 * before:
+        return f"× {after / before:.2g}"
+    if abs(after - before) >= 0.01 * before:
+        return f"{100 * (after - before) / before:+.0f} %".replace("-", "−")
+    return f"{after - before:+,}".replace("-", "−")
