@@ -29,6 +29,8 @@ FORMATS = ("mp4", "webm", "png", "svg")
 DEFAULT = ("mp4", "png")
 NEEDED = 200e6
 """Bytes that must be free; a figure takes a few million, its parts while it is made some more."""
+PARTS = "parts"
+"""Of the name of the hidden folder."""
 SET_WITH, DRAWN_WITH = ("typst", "fontpkg_inter"), ("manim", "av", "PIL")
 REMEDY = "run pip install -e '.[scenes]' with Cairo and Pango on the system (morph doctor gives the line)"
 
@@ -117,10 +119,19 @@ def render(
             data = figure.to_dict() | {"render": made.facts | {"key": key}}
             (folder / manifest).write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
             return [_move(folder / name, out / name) for name in (*made.files, manifest)]
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
+    except Exception as error:
+        if (cause := _of_the_system(error)) is None:
+            raise
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
             raise MorphError(f"the disk of {out} is full; free {NEEDED / 1e6:.0f} MB or give another --out") from None
-        raise MorphError(f"cannot write to {out} ({error.strerror}); give another --out") from None
+        raise MorphError(f"cannot write to {out} ({cause.strerror}); give another --out") from None
+
+
+def _of_the_system(error: BaseException | None) -> OSError | None:
+    """The system's refusal behind an error: Manim tells of one in an error of its own."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error
 
 
 @contextmanager
@@ -129,7 +140,7 @@ def _parts(out: Path) -> Iterator[Path]:
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        with scratch_folder(out / "parts") as folder:
+        with scratch_folder(out / PARTS) as folder:
             yield folder
     except BaseException:
         if is_new:

@@ -65,6 +65,8 @@ def test_a_second_call_draws_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
             with pytest.raises(AssertionError, match="drawn again"):
                 run(a_job(tmp_path / "f", **other))
     assert {path: path.stat().st_mtime_ns for path in first} == before
+    (tmp_path / "f" / ".parts.999999999.tmp").mkdir()
+    assert run(a_job(tmp_path / "f")) == first == sorted((tmp_path / "f").iterdir(), key=first.index)
     first[0].write_bytes(b"cut short")
     assert run(a_job(tmp_path / "f")) == first
     assert first[0].stat().st_size > 1000

@@ -207,18 +207,28 @@ def test_a_full_disk_is_seen_before_drawing(tmp_path: Path, monkeypatch: pytest.
         render(story(), tmp_path / "f", **PICTURE)
 
 
+def _in_words_of_its_own(refusal: OSError) -> Exception:
+    error = RuntimeError("Failed to encode video segment")
+    error.__cause__ = refusal
+    return error
+
+
 @pytest.mark.parametrize(
-    ("code", "message"), [(errno.ENOSPC, "is full; free 200 MB"), (errno.EACCES, "cannot write to")]
-)
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "no"), "is full; free 200 MB"), (OSError(errno.EACCES, "no"), "cannot write to"),
+        (_in_words_of_its_own(OSError(errno.ENOSPC, "no")), "is full; free 200 MB"),
+    ],
+)  # fmt: skip
 def test_a_failure_leaves_the_files_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     out = tmp_path / "f"
     render(story(), out, **PICTURE)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
 
     def fail(pictures: Any) -> Any:
-        raise OSError(code, "no")
+        raise error
 
     monkeypatch.setattr(output, "sheet", fail)
     with pytest.raises(MorphError, match=message):

@@ -14,6 +14,7 @@ from typing import Any
 from morph.errors import MorphError, nearest
 from morph.story import Figure
 from morph.story.store import code_digest, stored
+from morph.train.files import remove_leftovers
 from morph.widgets import pages
 
 OnStep = Callable[[int, int], None]
@@ -61,6 +62,7 @@ def run(job: Job, on_step: OnStep | None = None) -> list[Path]:
     figure = stored(job.figure, **job.options)
     key = _key(figure, {**request, "page": PAGE in formats})
     if found := _already(job.out, scenes.manifest_name(job.figure, job.theme), key):
+        remove_leftovers(job.out, scenes.PARTS)
         return found
     page = pages.page(figure) if PAGE in formats else ""
     written: list[Path] = scenes.render(figure, job.out, **request, page=page, key=key, on_step=on_step)
