@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from morph.story import Figure, Frame
+from morph.story.written import percent, small
 from scenes.board import Board
 from scenes.charts import Axes, axes, bars, heat, scale
 from scenes.fig02_parts import (
@@ -60,33 +61,26 @@ def total(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """Every state above, every delta below, the same token and features; the sum's error at the right."""
     frame = figure.frames[index - 1]
     deltas, facts = values(frame, "deltas"), frame.facts
-    limit, small = greatest(values(frame, "states")), greatest(deltas)
+    limit, little = greatest(values(frame, "states")), greatest(deltas)
     states_on_stream(board, frame, theme, limit)
     area = under_states(frame, (0, 1), top=-0.06)
     left = area.point(0.5, 0)[0]
-    heat(board, "deltas", theme, deltas, (left, UNDER + 0.02, MAP[2], -0.06), limits=(-small, small), signed=True)
+    heat(board, "deltas", theme, deltas, (left, UNDER + 0.02, MAP[2], -0.06), limits=(-little, little), signed=True)
     layers_below(board, frame, theme, area)
     text(board, "deltas:name", theme, "every delta", LEFT, -1.1)
     text(board, "deltas:plus", theme, f"Σ of {deltas.shape[1]}", LEFT, -1.42, ink=False)
     _told(board, theme, "largest", "its largest value", f"{float(values(frame, 'largest')):.1f}", 2.85)
-    _told(board, theme, "error", "largest error of the sum", _power(float(values(frame, "error"))), 1.0)
+    _told(board, theme, "error", "largest error of the sum", small(float(values(frame, "error"))), 1.0)
     if facts["shown"] < facts["width"]:
         text(board, "states:shown", theme, f"{facts['shown']} of {facts['width']} features", LEFT, 0.05, ink=False)
     scale(board, "scale", theme, (SIDE, 0.08, 6.6, 0.22), limits=(-limit, limit), signed=True, text="{:g}")
-    scale(board, "scale.deltas", theme, (SIDE, -1.32, 6.6, -1.18), limits=(-small, small), signed=True, text="{:g}")
+    scale(board, "scale.deltas", theme, (SIDE, -1.32, 6.6, -1.18), limits=(-little, little), signed=True, text="{:g}")
     text(board, "scale.deltas:name", theme, "a delta", SIDE, -0.94, ink=False)
 
 
 def _told(board: Board, theme: Theme, key: str, words: str, number: str, y: float) -> None:
     text(board, f"{key}:name", theme, words, SIDE, y, ink=False)
     text(board, f"{key}:value", theme, number, SIDE, y - 0.36, size="body", weight="bold")
-
-
-def _power(value: float) -> str:
-    if value == 0:
-        return "0"
-    digits, _, power = f"{value:.0e}".partition("e")
-    return f"{digits} × 10" + str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def sizes(board: Board, figure: Figure, index: int, theme: Theme) -> None:
@@ -158,7 +152,7 @@ def growth(board: Board, figure: Figure, index: int, theme: Theme) -> None:
         low, high = sorted((curves["rms"][x], curves["curve"][x]))
         ends = [area.point(x, low), area.point(x, high)]
         board.put("gap", polylines(theme, [ends], "ink", 3))
-        off = f"{curves['curve'][x] / curves['rms'][x] - 1:+.0%}".replace("%", " %").replace("-", "−")
+        off = f"{curves['curve'][x] / curves['rms'][x] - 1:+.0%}".replace("-", "−")
         x, y = ends[1]
         near = x < area.at[0] + 1  # between the axis and the curve there is no room
         place = (area.at[0] + 0.14, y + 0.5, "left") if near else (x - 0.1, y + 0.3, "right")
@@ -229,7 +223,7 @@ def shares(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     series = {f"{p}{h}": values(frame, f"{p}{h}") for p in prefixes for h in ("attention", "feed_forward")}
     low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())
     area = Axes(PLOT, (1, max(layers, 2)), (0.9 * low, 1.1 * high), log_y=True)
-    ticks = [(t, f"{t:.0%}".replace("%", " %")) for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5) if low <= t <= high]
+    ticks = [(t, percent(t)) for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5) if low <= t <= high]
     axes(
         board, "plot", theme, area, x_label="layer", y_label="delta over stream",
         x_ticks=sorted({1, *layer_ticks(layers)[1:]}), y_ticks=ticks,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from morph.story import Figure
+from morph.story.written import small, ten, times
 from scenes.board import Board
 from scenes.charts import Axes, axes, dots, scale
 from scenes.fig02_depth import SIDE, UNDER, layers_below, states_on_stream
@@ -30,12 +31,12 @@ def carried(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     high = max(float(values(f, "rms").max()) for f in pair)
     area = Axes((MAP[0], UNDER, MAP[2], -0.4), (-0.5, layers + 0.5), (0.2 * low, 1.5 * high), log_y=True)
     powers = [p for p in range(-12, 1, 2) if 10.0**p > 0.2 * low][-4:]
-    ticks = [(10.0**p, "1" if p == 0 else "10" + str(p).translate(SUPER)) for p in powers]
+    ticks = [(10.0**p, "1" if p == 0 else ten(p)) for p in powers]
     axes(board, "carried", theme, area, y_ticks=ticks)
     layers_below(board, frame, theme, area, columns=1)
     curve(board, "left", theme, area, left, "cache", xs=depth, width=5)
     curve(board, "rms", theme, area, sizes, "ink", xs=depth, width=THICK)
-    last = _number(float(left[-1]))
+    last = f"{left[-1]:g}" if left[-1] > 0.01 else small(float(left[-1]))
     words = {"rms": f"RMS of the stream, {sizes[-1]:.1f}", "left": f"factor on x₀, {last}"}
     named(board, theme, area, {"rms": sizes, "left": left}, words)
     told = "no norm on the stream"
@@ -46,19 +47,9 @@ def carried(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     text(board, "norms:name", theme, told, SIDE - 0.85, 3.0)
 
 
-SUPER = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
 def _beyond(limit: float) -> str:
     """The limits of a map whose outermost colours also mean what lies beyond them."""
     return f"≥ {limit:g}" if limit > 0 else f"≤ {limit:g}" if limit < 0 else "0"
-
-
-def _number(value: float) -> str:
-    if value > 0.01:
-        return f"{value:g}"
-    digits, _, power = f"{value:.0e}".partition("e")
-    return f"{digits} × 10" + str(int(power)).translate(SUPER)
 
 
 def bounded(board: Board, figure: Figure, index: int, theme: Theme) -> None:
@@ -102,12 +93,8 @@ def gradient(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     for name in series:
         series[name] = series[name][::-1]
         curve(board, name, theme, area, series[name], ROLES[name], xs=xs, width=4, dash=name == "post-branch")
-    told = {name: f"{word}, × {_short(series[name][-1])}" for name, word in words.items()}
+    told = {name: f"{word}, × {times(series[name][-1])}" for name, word in words.items()}
     named(board, theme, area, series, told)
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def depth_scaled(board: Board, figure: Figure, index: int, theme: Theme) -> None:

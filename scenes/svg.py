@@ -7,6 +7,7 @@ can be searched, and it takes the measured width in whatever font the reader has
 from __future__ import annotations
 
 import math
+import re
 from html import escape
 
 import numpy as np
@@ -22,6 +23,8 @@ SCALE = 1000
 SANS = "Inter, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
 """What was measured, then what is about as wide: text is stretched to the measured width."""
 MONO = "'DejaVu Sans Mono', ui-monospace, monospace"
+COLLAPSED = re.compile(r"^[ \n\t]|[ \n\t]$|[\n\t]|  ")
+"""Spaces that SVG would not show as they are; those that do not break it does."""
 FULL: Box = (-FRAME_WIDTH / 2, -FRAME_HEIGHT / 2, FRAME_WIDTH / 2, FRAME_HEIGHT / 2)
 
 
@@ -96,7 +99,7 @@ def view_box(at: Box) -> tuple[int, int, int, int]:
 
 def element(shape: Shape, fill: str, stroke: str) -> str:
     """A shape as one SVG element in the colours given; "" for one that nothing is seen of."""
-    if isinstance(shape, Label) and shape.plain and shape.lines == 1 and shape.text == " ".join(shape.text.split()):
+    if isinstance(shape, Label) and shape.plain and shape.lines == 1 and not COLLAPSED.search(shape.text):
         return _text(shape, fill)
     data = _path(shape)
     if not data:

@@ -156,7 +156,7 @@ def test_captions_carry_the_numbers_of_their_sweep() -> None:
 
 
 def test_the_source_is_named() -> None:
-    assert _at(1).source == "Your sweep: tiny, 300 steps, seeds 0, 1, 2. ± one deviation; right: paired, 95 %."
+    assert _at(1).source == "Your sweep: tiny, 300 steps, seeds 0, 1, 2. ± one deviation; right: paired, 95%."
     assert figure("morph", sweep=_counted("nano")).frames[0].source == (
         "Your sweep: nano, 300 steps, seed 5. FLOPs at 512 tokens."
     )

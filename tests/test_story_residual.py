@@ -14,7 +14,6 @@ import torch
 import morph
 from morph.errors import MorphError
 from morph.story import Figure, Frame, figure
-from morph.story.residual_kit import power
 from morph.story.residual_norms import FACTORS, PLACEMENTS
 from morph.story.stream import (
     apart,
@@ -29,6 +28,7 @@ from morph.story.stream import (
     rebuilt,
 )
 from morph.story.subject import subject
+from morph.story.written import small
 
 KEYS = (
     "bus", "attention", "feed-forward", "sum", "sizes", "growth", "angles", "shares",
@@ -115,14 +115,14 @@ def test_wrong_cosines_are_refused(fact: str) -> None:
 
 def test_captions_carry_the_numbers_of_their_arrays() -> None:
     assert f"a delta of RMS {at('attention').facts['rms']['delta']:.2f}" in at("attention").caption
-    assert power(float(at("sum").arrays["error"].values)) in at("sum").caption
+    assert small(float(at("sum").arrays["error"].values)) in at("sum").caption
     low, high = (at("sizes").arrays["feed_forward"].values.min(), at("sizes").arrays["feed_forward"].values.max())
     assert f"feed-forward {low:.2f} to {high:.2f}" in at("sizes").caption
     worst = at("growth").facts["worst"]
     off = at("growth").arrays["curve"].values[worst] / at("growth").arrays["rms"].values[worst] - 1
-    assert f"{abs(off):.0%}".replace("%", "\u00a0%") + f" too high after layer {worst}" in at("growth").caption
+    assert f"{abs(off):.0%} too high after layer {worst}" in at("growth").caption
     assert f"cosine is {at('angles').facts['mean']:.2f}" in at("angles").caption
-    assert power(float(at("post-norm").arrays["left"].values[-1])) in at("post-norm").caption
+    assert small(float(at("post-norm").arrays["left"].values[-1])) in at("post-norm").caption
     ratio = at("pre-norm").arrays["rms"].values[-1] / at("pre-norm").arrays["rms"].values[0]
     assert f"grows {ratio:.1f}-fold" in at("pre-norm").caption
     assert f"{at('gradient').arrays['post'].values[1]:.0f} times the top’s under post-norm" in at("gradient").caption
@@ -176,14 +176,14 @@ def test_a_decoder_of_the_readers_is_shown() -> None:
 
 
 @cache
-def small(placement: str) -> Any:
+def shallow(placement: str) -> Any:
     config = dataclasses.replace(morph.stage(8, "nano"), n_layers=6, placement=placement)
     return read(subject(config, seed=1))
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_a_state_is_the_weighted_sum_of_what_was_written(placement: str) -> None:
-    stream = small(placement)
+    stream = shallow(placement)
     torch.testing.assert_close(rebuilt(stream, passed_on(stream)), stream.states[-1], atol=1e-5, rtol=0)
     assert (passed_on(stream) == 1).all() == (placement != "post")
     torch.testing.assert_close(divisions(stream).prod(0), passed_on(stream)[0])
@@ -196,7 +196,7 @@ def test_layer_norm_on_the_stream_takes_the_mean_away_too() -> None:
 
 
 def test_the_fit_finds_the_sigma_of_a_random_walk() -> None:
-    stream = small("pre")
+    stream = shallow("pre")
     depth = torch.arange(len(stream.states)) / 2
     walk = dataclasses.replace(stream)
     walk.__dict__["sizes"] = (1.5**2 + 0.7**2 * depth.double()).sqrt()
@@ -206,7 +206,7 @@ def test_the_fit_finds_the_sigma_of_a_random_walk() -> None:
 
 
 def test_cosines_and_cross_terms_of_known_vectors() -> None:
-    stream = small("pre")
+    stream = shallow("pre")
     unit = torch.eye(48)[:13, None, :]
     square = dataclasses.replace(stream, states=torch.cat([unit[:1], unit[1:].cumsum(0) + unit[:1]]), deltas=unit[1:])
     assert apart(cosines(square.deltas)).abs().max() == 0

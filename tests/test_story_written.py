@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morph.story.written import in_bytes, in_millions, many, percent, relative, small, ten
+from morph.story.written import in_bytes, in_millions, many, percent, relative, small, ten, times
 
 
 def test_shares_have_no_space_before_the_sign() -> None:
@@ -24,6 +24,10 @@ def test_bytes_and_operations() -> None:
     assert [in_millions(n) for n in (1_213_000, 123_456_789)] == ["1.21 M", "123 M"]
 
 
+def test_factors() -> None:
+    assert [times(x) for x in (3.44, 9.96, 12.3)] == ["3.4", "10.0", "12"]
+
+
 def test_how_a_count_changed() -> None:
-    assert [relative(100, n) for n in (100, 50, 101, 250, 1000)] == ["", "−50 %", "+1 %", "× 2.5", "× 10"]
+    assert [relative(100, n) for n in (100, 50, 101, 250, 1000)] == ["", "−50%", "+1%", "× 2.5", "× 10"]
     assert relative(10_000, 9_991) == "−9"

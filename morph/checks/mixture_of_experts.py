@@ -62,7 +62,7 @@ def equal_cost(equal_k: Any, teams: Any) -> str:
     """Exercise 3: how many of 256 use as much as 2 of 8, and the number of teams."""
     expect(equal_k is not ... and teams is not ..., "a fourth of the weights is used: how many of 256 are a fourth?")
     expect(isinstance(equal_k, int) and isinstance(teams, int), "give two whole numbers; math.comb is exact")
-    expect(equal_k == 64, f"{equal_k} of 256 use {equal_k / 256:.1%} of the weights, 2 of 8 use 25 %")
+    expect(equal_k == 64, f"{equal_k} of 256 use {equal_k / 256:.1%} of the weights, 2 of 8 use 25%")
     expect(teams == math.comb(256, 64), "teams are the ways to choose 64 of 256: math.comb, not a float")
     return f"64 of 256: {float(teams):.1e} teams, against {math.comb(256, 8):.1e} for the cheaper 8 of 256"
 

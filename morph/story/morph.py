@@ -49,7 +49,7 @@ def figure(sweep: Sweep | str | Path | None = None) -> Figure:
         lacking = ", ".join(SLUGS[k] for k in missing)
         raise MorphError(f"figure {NAME!r} needs all {len(SLUGS)} stages, the sweep lacks {lacking}; run morph sweep")
     if len(data.seeds) > 1:
-        reading = "± one deviation; right: paired, 95 %"
+        reading = "± one deviation; right: paired, 95%"
     else:
         reading = f"FLOPs at {data[0].cache_context:,} tokens"
     source = f"{origin}: {data.size}, {data.steps:,} steps, {_seeds(data)}. {reading[0].upper() + reading[1:]}."

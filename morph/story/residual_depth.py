@@ -18,11 +18,10 @@ from morph.story.residual_kit import (
     near,
     numbers,
     off_diagonal_mean,
-    percent,
-    power,
     span,
 )
 from morph.story.stream import apart, cosines, cross_share, fitted, random_cosines, rebuilt
+from morph.story.written import percent, small
 
 BINS = np.linspace(-0.8, 1.0, 37)
 """Edges of the histograms of cosines."""
@@ -47,7 +46,7 @@ def total(m: Material) -> Frame:
         key="sum",
         title=title,
         caption=f"After {config.n_layers} layers it is x₀ plus {writes} deltas. Added up again in fp32, they miss it "
-        f"by {power(error)} at most; its largest value is {largest:.0f}.",
+        f"by {small(error)} at most; its largest value is {largest:.0f}.",
         alt=f"Two maps of {drawn(D)} features: above, the stream before and after each of {writes} writes, its values "
         f"growing to the right; below, what each write added. The sum misses the last state by {error:.1e}.",
         claim=Claim(
@@ -133,7 +132,7 @@ def growth(m: Material) -> Frame:
         caption=caption,
         alt=f"RMS of the stream by depth, {ends}, with the fitted curve of independent writes dashed. {caption}",
         claim=Claim(
-            text="As initialized, growth is that of independent writes within 15 %; the trained departs twice as far.",
+            text="As initialized, growth is that of independent writes within 15%; the trained departs twice as far.",
             holds=_growth_holds,
         ),
         arrays=arrays,

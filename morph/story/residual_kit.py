@@ -15,7 +15,6 @@ from morph.story.stream import Stream
 
 FEATURES, WORDS = 48, 16
 """Features of a vector and tokens of the passage that are drawn; more would be too small to see."""
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -133,19 +132,6 @@ def off_diagonal_mean(matrix: np.ndarray) -> float:
 def drawn(width: int) -> str:
     """How many features a picture shows."""
     return f"{width}" if width <= FEATURES else f"the first {FEATURES}"
-
-
-def percent(share: float) -> str:
-    """0.073 as `7 %`."""
-    return f"{share:.0%}".replace("%", "\u00a0%").replace("-", "−")
-
-
-def power(value: float) -> str:
-    """A small number as `4 × 10⁻⁶` (its spaces do not break), zero as `0`."""
-    if value == 0:
-        return "0"
-    digits, _, exponent = f"{value:.0e}".partition("e")
-    return f"{digits}\u00a0×\u00a010{str(int(exponent)).translate(SUPERSCRIPT)}"
 
 
 def span(values: Tensor) -> str:

@@ -7,8 +7,9 @@ import torch
 
 from morph.config import Placement
 from morph.story.frame import Array, Claim, Frame
-from morph.story.residual_kit import FEATURES, Material, data, make, near, numbers, power
+from morph.story.residual_kit import FEATURES, Material, data, make, near, numbers
 from morph.story.stream import Stream, divisions, gradients, louder, passed_on, rebuilt
+from morph.story.written import small, times
 
 PLACEMENTS: tuple[Placement, ...] = ("post", "pre", "sandwich", "post-branch", "depth-scaled-sandwich")
 NAMES: dict[str, str] = {
@@ -34,7 +35,7 @@ def post_norm(m: Material) -> Frame:
         key="post-norm",
         title="Post-norm rescales at every write",
         caption=f"Every norm divides the whole stream, old and new alike. Its RMS stays at {stream.sizes[-1]:.1f}; "
-        f"of x₀ a factor of {power(left)} is left after {writes} of them.",
+        f"of x₀ a factor of {small(left)} is left after {writes} of them.",
         alt=f"The stream through {m.it.subject.config.n_layers} layers, equally strong everywhere; below, on a "
         f"logarithmic axis, its RMS is flat at 1 while the factor on x₀ falls to {left:.0e}.",
         claim=Claim(
@@ -133,7 +134,7 @@ def backward(m: Material) -> Frame:
     lengths = {name: gradients(stream.subject) for name, stream in m.placed.items()}
     down = {name: float(g[1] / g[-1]) for name, g in lengths.items()}
     direction = "grows" if min(down.values()) > 1 else "changes"
-    post, pre, scaled = (_times(down[name]) for name in ("post", "pre", "depth-scaled-sandwich"))
+    post, pre, scaled = (times(down[name]) for name in ("post", "pre", "depth-scaled-sandwich"))
     return make(
         m,
         "placed",
@@ -142,7 +143,7 @@ def backward(m: Material) -> Frame:
         caption=f"The gradient {direction} on its way down. At layer 1 it is {post} times the top’s under post-norm, "
         f"{pre} times under pre-norm, {scaled} with gains of 1/√L.",
         alt="Length of the loss's gradient at the stream after each layer, relative to the top, on a logarithmic axis. "
-        "At layer 1: " + ", ".join(f"{NAMES[name]} {_times(value)}" for name, value in down.items()) + ".",
+        "At layer 1: " + ", ".join(f"{NAMES[name]} {times(value)}" for name, value in down.items()) + ".",
         claim=Claim(
             text="Relative to the top, the gradient at layer 1 is largest under post-norm, over 5 times pre-norm's, "
             "and smallest with gains of 1/√L.",
@@ -191,7 +192,3 @@ def depth_scaled(m: Material) -> Frame:
         },
         facts={"names": NAMES, "write": round(write, 4)},
     )
-
-
-def _times(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"

@@ -23,6 +23,11 @@ def ten(exponent: int) -> str:
     return "10" + str(exponent).translate(_RAISED)
 
 
+def times(value: float) -> str:
+    """How many times as much: `3.4`, from ten on `12`."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
 def many(count: int, total: int) -> str:
     """How many of some that were just counted: `none`, `3`, `all`."""
     return "none" if count == 0 else "all" if count == total else str(count)
@@ -50,5 +55,5 @@ def relative(before: int, after: int) -> str:
     if after >= 2 * before:
         return f"× {after / before:.2g}"
     if abs(after - before) >= 0.01 * before:
-        return f"{100 * (after - before) / before:+.0f} %".replace("-", "−")
+        return f"{(after - before) / before:+.0%}".replace("-", "−")
     return f"{after - before:+,}".replace("-", "−")
