@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from morph.story import Figure, Frame
+from morph.story.written import ten
 from scenes.board import Board
 from scenes.charts import Axes, arrow, axes, bars, dots, heat, levels, line, scale
 from scenes.chrome import chrome
@@ -81,7 +82,8 @@ def _one_layer(pen: Pen) -> None:
     name = f"weights of layer {facts['layer']}, head {facts['head']}"
     pen.text("weights:name", name, (WEIGHTS[0], WEIGHTS[3] + 0.3), weight="medium")
     limits = (0.0, facts["limit"])
-    heat(pen.board, "weights", theme, np.where(mask > 0, pen.at("weights"), np.nan), WEIGHTS, limits=limits)
+    own = f"weights.layer{facts['layer']}"  # in a film one layer's weights give way to the next one's
+    heat(pen.board, own, theme, np.where(mask > 0, pen.at("weights"), np.nan), WEIGHTS, limits=limits)
     pen.square("weights", WEIGHTS)
     tall = (WEIGHTS[3] - WEIGHTS[1]) / len(mask)
     left, bottom, right, _ = WEIGHTS
@@ -93,16 +95,14 @@ def _one_layer(pen: Pen) -> None:
     pen.text("limits:name", "weight", (x, 1.93), colour="muted")
     pen.text("row:query", f"the last query, “{facts['query']}”,", (x, 0.55))
     pen.text("row:looks", "looks most at", (x, 0.25))
-    most = max(row["weight"] for row in facts["strongest"])
     for i, row in enumerate(facts["strongest"]):
         y = -0.3 - 0.62 * i
         back = "itself" if row["back"] == 0 else f"{row['back']} back"
         pen.text(f"row:key{i}", f"“{row['key']}”  {back}", (x, y), weight="medium")
         pen.text(f"row:weight{i}", f"{row['weight']:.2f}", (6.45, y), "right", weight="medium")
-        pen.board.put(
-            f"row:bar{i}",
-            rectangles(theme.colour("attention"), [(x, y - 0.29, x + 2.4 * row["weight"] / most, y - 0.19)]),
-        )
+        pen.board.put(f"row:whole{i}", rectangles(theme.colour("panel"), [(x, y - 0.29, x + 2.4, y - 0.19)]))
+        part = (x, y - 0.29, x + 2.4 * row["weight"], y - 0.19)
+        pen.board.put(f"row:bar{i}", rectangles(theme.colour("attention"), [part]))
     arrow(pen.board, "row", theme, (WEIGHTS[2] + 0.08, bottom + tall / 2), (x - 0.12, -1.95))
 
 
@@ -133,7 +133,7 @@ def _cache(pen: Pen) -> None:
     area = Axes(PLOT, (0, tokens[-1] * 1.02), (0, highest * 1.05))
     ticks = [(float(v), f"{v:g} KiB") for v in np.linspace(0, highest, 5)]
     whole = [int(t) for t in np.linspace(0, tokens[-1], 5)]
-    axes(pen.board, "plot", theme, area, x_label="tokens read", y_label="held by one layer",
+    axes(pen.board, "plot", theme, area, x_label="tokens read, s", y_label="held by one layer",
          x_ticks=whole, y_ticks=ticks)  # fmt: skip
     if "far" in kib:
         slope = kib["far"][-1] / tokens[-1]
@@ -149,7 +149,7 @@ def _cache(pen: Pen) -> None:
     pen.text("held:local:name", f"layer {pen.facts['local']}, window {w}: {kib['local'][-1]:g} KiB", (x + 0.14, y))
     x, y = area.point(w, capped)
     pen.board.put("cap:line", polylines(theme, [[(x, y - 0.12), (x, PLOT[1])]], "ghost", 2))
-    pen.text("cap:name", f"bytes a token · min(s, {w})", (x + 0.16, (y + PLOT[1]) / 2), colour="muted")
+    pen.text("cap:name", f"bytes per token × min(s, {w})", (x + 0.16, (y + PLOT[1]) / 2), colour="muted")
 
 
 # ---- the stack ----
@@ -206,7 +206,7 @@ def _cone(pen: Pen) -> None:
         weight, colour = ("bold", "ink") if turns else ("regular", "muted")
         pen.text(f"count:{row}", str(int(heard[row].sum())), (right + 0.15, y), "left", colour, weight)
     pen.text("cone:first", "token 0", (left, bottom - 0.22), "left", "muted")
-    pen.text("cone:last", f"token {tokens - 1}, whose gradient it is", (right, bottom - 0.22), "right", "muted")
+    pen.text("cone:last", f"token {tokens - 1}, the listener", (right, bottom - 0.22), "right", "muted")
 
     w, depth = facts["window"], depths - 1
     steps = [tokens - 1 - row * (w - 1) for row in range(depths)]
@@ -219,9 +219,9 @@ def _cone(pen: Pen) -> None:
     if opens is None:
         x = left + (tokens - depth * w) * wide
         pen.board.put("wrong:line", polylines(theme, [[(x, top + 0.1), (x, top - 2 * tall)]], "ghost", 2.5))
-        pen.text("wrong:name", f"not L · w = {depth * w}", (x + 0.12, top - 1.5 * tall), colour="muted")
+        pen.text("wrong:name", f"not L×w = {depth * w}", (x + 0.12, top - 1.5 * tall), colour="muted")
     at = (5.75, -1.75, 5.9, 1.75)
-    scale(pen.board, "powers", theme, at, limits=limits, text=lambda v: f"1e{v:.0f}")
+    scale(pen.board, "powers", theme, at, limits=limits, text=lambda v: ten(round(v)))
     pen.text("powers:name", "gradient", (5.75, 2.0), colour="muted")
 
 
@@ -233,24 +233,16 @@ def _work(pen: Pen) -> None:
     low, high = float(pen.at("visible_formula")[0]), float(pen.at("dense")[-1])
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     area = Axes(PLOT, (tokens[0] * 0.85, tokens[-1] * 1.1), (10.0 ** powers[0], 10.0 ** powers[-1]), True, True)
-    axes(pen.board, "plot", theme, area, x_label="tokens", y_label="FLOPs of one layer's scores and sums",
+    axes(pen.board, "plot", theme, area, x_label="tokens", y_label="FLOPs of one layer's scores and weighted sums",
          x_ticks=[int(t) for t in tokens], y_ticks=[(10.0**p, _short(10.0**p)) for p in powers])  # fmt: skip
-    for key, name in (("dense", "dense"), ("blocked", f"in blocks of {w}")):
+    for key, name in (("dense", "dense"), ("blocked", f"windowed, in blocks of {w}")):
         values = pen.at(key)
-        line(
-            pen.board,
-            f"work:{key}",
-            theme,
-            area,
-            tokens,
-            values,
-            "attention",
-            name=f"{name}: {_short(float(values[-1]))}",
-        )
+        line(pen.board, f"work:{key}", theme, area, tokens, values, "attention",
+             name=f"{name}: {_short(float(values[-1]))}")  # fmt: skip
         dots(pen.board, f"work:{key}", theme, area, tokens, values, "attention", size=0.07)
     line(pen.board, "work:visible", theme, area, tokens, pen.at("visible_formula"), "wire", dash=True)
     x, y = area.point(tokens[-1], pen.at("visible_formula")[-1])
-    pen.text("work:visible:name", "pairs in sight, the formula", (x + 0.14, y - 0.06), colour="muted")
+    pen.text("work:visible:name", "pairs in sight alone, by formula", (x + 0.14, y - 0.06), colour="muted")
     x, y = area.point(tokens[-1], high)
     down = area.point(tokens[-1], float(pen.at("blocked")[-1]))[1]
     arrow(pen.board, "saved", theme, (x + 0.55, y - 0.2), (x + 0.55, down + 0.2))
@@ -278,14 +270,14 @@ def _olmo(pen: Pen) -> None:
             ("mixed", (-5.6, -2.0, 3.1, -0.45), "three windows, one global", far))  # fmt: skip
     for key, at, words, lit in rows:
         area = Axes(at, (-0.5, n - 0.5), (0, tall))
-        axes(pen.board, key, theme, area, y_ticks=[(0, "0"), (tall, f"{tall:g} MiB")])
+        axes(pen.board, key, theme, area, y_ticks=[(0, "0"), (tall, f"{tall:g} MiB")], y_label="cache of each layer")
         bars(pen.board, key, theme, area, pen.at(key) / 2**20, "cache", lit=lit, gap=0.25)
         pen.text(f"{key}:total", f"{facts[key] / 2**30:.4g} GiB", (3.5, at[3] - 0.35), weight="bold", size="title")
         pen.text(f"{key}:words", words, (3.5, at[3] - 0.8))
     pen.text("mixed:first", "layer 0", (-5.6, -2.25), "left", "muted")
     pen.text("mixed:last", f"layer {n - 1}", (3.1, -2.25), "right", "muted")
     windowed = float(pen.at("mixed").min()) / 2**20
-    pen.text("mixed:local", f"a window of {facts['window']:,} keeps {windowed:g} MiB", (3.5, -1.62), "left", "muted")
+    pen.text("mixed:local", f"a window of {facts['window']:,} keeps {windowed:g} MiB", (3.5, -1.58), "left", "muted")
     pen.text("full:words2", f"{facts['context']:,} tokens in each", (3.5, 1.17), "left", "muted")
 
 
@@ -325,9 +317,9 @@ def _sink(pen: Pen) -> None:
     highest = max(float(pen.at(name).max()) for name in ("first", "first_with_sink", "taken"))
     limits = (0.0, float(np.ceil(highest * 100) / 100))
     maps: tuple[tuple[str, str, str, list[int]], ...] = (
-        ("first", "on token 0", "this model", facts["layers"]),
-        ("first_with_sink", "on token 0", facts["beside"], facts["sink_layers"]),
-        ("taken", "to the sink", "its logit's share", facts["sink_layers"]),
+        ("first", "weight on token 0", "this model", facts["layers"]),
+        ("first_with_sink", "weight on token 0", facts["beside"], facts["sink_layers"]),
+        ("taken", "weight on the sink", "of the same model", facts["sink_layers"]),
     )
     side, gap, left, bottom = 3.3, 0.85, -5.6, -1.6
     for i, (name, words, more, layers) in enumerate(maps):

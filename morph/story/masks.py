@@ -286,7 +286,7 @@ def _cache(look: Look) -> Frame:
         ),
         arrays=arrays,
         facts={"aside": look.subject.name, "local": local, "far": far, "window": w},
-        source="Discs: nbytes of the live tensors of keys and values, one text. Lines: bytes a token · min(s, w).",
+        source="Discs: bytes of the tensors of keys and values, weighed. Lines: bytes per token × tokens kept.",
     )
 
 
@@ -314,8 +314,8 @@ def _stack(look: Look) -> Frame:
     return Frame(
         key=key,
         title=f"A {look.far}:1 stack of masks" if look.far is not None else title,
-        caption=f"{direct}Together the {len(layers)} layers compute {pairs / most:.0%} of the pairs of "
-        f"{len(layers)} causal ones, at {n} tokens.",
+        caption=f"{direct}Together the {len(layers)} layers compute {pairs / most:.0%} of the pairs that "
+        f"{len(layers)} causal ones would, at {n} tokens.",
         alt=f"{len(layers)} maps of attention weights, averaged over heads, for layers {layers[0]} to {layers[-1]}. "
         f"Those with a window are bands along the diagonal; a layer that sees all fills its triangle.",
         claim=Claim(

@@ -34,7 +34,8 @@ RATIOS = (1, 3, 5)
 WHO = {1: "Gemma 2 and gpt-oss", 3: "Olmo 3 and Trinity Large", 5: "Gemma 3"}
 """Who shipped a ratio of local layers to one global layer."""
 SOURCE = (
-    f"Gradient of the last token's stream after each layer to every embedding; {DEPTH} untrained layers, nano, fp64."
+    "Gradient of the last token's stream after each layer with respect to every embedding; "
+    f"{DEPTH} untrained layers, nano, fp64."
 )
 
 
@@ -87,8 +88,8 @@ def _all_local(size: np.ndarray, limits: list[int]) -> Frame:
     return Frame(
         key="reach-all-local",
         title="All local: reach by hops",
-        caption=f"{DEPTH} layers of window {NARROW} hear {reached} tokens: L(w − 1) + 1, not L · w = "
-        f"{DEPTH * NARROW}: each window counts its own token. What is far is faint.",
+        caption=f"Each window counts its own token, so {DEPTH} layers of window {NARROW} hear L(w − 1) + 1 = {reached} "
+        f"tokens, not L×w\u00a0=\u00a0{DEPTH * NARROW}. What is far is faint.",
         alt=f"Rows for 0 to {DEPTH} layers, columns for {TEXT} tokens. Every row reaches {NARROW - 1} tokens further "
         f"back than the one before: a staircase from 1 to {reached} tokens, fading by "
         f"{limits[1] - limits[0]} powers of ten towards its far edge. The first {TEXT - reached} tokens are never "
@@ -115,8 +116,8 @@ def _mixed(n: int, size: np.ndarray, by_hops: np.ndarray, limits: list[int]) -> 
         f"{TEXT - 1 - edge} back arrives {_times(gain)} times as strong as by hops.",
         3: f"Three hops, then a layer that sees all: after {facts['opens']} layers each token is heard. "
         f"{WHO[3]} mix windows and global layers like this.",
-        5: f"Five hops, then all, as in {WHO[5]}. Two global layers of {DEPTH} are enough for the token "
-        f"{TEXT - 1 - edge} back: {_times(gain)} times hops alone.",
+        5: f"Five hops, then all, as in {WHO[5]}. With two global layers of {DEPTH}, the token {TEXT - 1 - edge} back "
+        f"still arrives {_times(gain)} times as strong as by hops.",
     }
     return Frame(
         key=f"reach-{n}-1",
@@ -152,7 +153,7 @@ def _times(factor: float) -> str:
 
 def work_frame(own: Subject) -> Frame:
     """FLOPs of one layer's scores and sums against tokens: counted in plain form dense and in blocks, and formulas."""
-    key, title, config = "work", "A square and a line", own.config
+    key, title, config = "work", "Quadratic work, linear with a window", own.config
     layer = next((i for i in range(config.n_layers) if isinstance(config.mixer(i), SlidingWindow)), None)
     if layer is None:
         return absent(key, title, "No layer of this model has a window, so all its softmax layers do the same work.")
@@ -192,7 +193,7 @@ def work_frame(own: Subject) -> Frame:
             ),
         },
         facts={"aside": f"one layer, window {spec.window}", "window": spec.window, "per_pair": per_pair},
-        source="Discs: counted by torch on plain matrix products. Dashes: a formula, held to the masks by tests.",
+        source="Discs: counted by torch on plain matrix products. Dashes: a formula that tests compare with the masks.",
     )  # fmt: skip
 
 

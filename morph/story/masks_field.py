@@ -72,7 +72,7 @@ def olmo_frame() -> Frame:
         key="olmo",
         title=f"Olmo 3 32B at {context:,} tokens",
         caption=f"{kinds.count('local')} of {len(kinds)} layers keep only {layout.local.window:,} tokens: the cache of "
-        f"one text falls from {gibibytes(a)} to {gibibytes(b)} GiB, {a / b:.1f} times less.",
+        f"one text shrinks {a / b:.1f}-fold, from {gibibytes(a)} to {gibibytes(b)} GiB.",
         alt=f"Two rows of {len(kinds)} bars, the bytes that each layer keeps. Above, were all layers global, bars of "
         f"{in_bytes(int(full[0]))}. Below, every fourth bar stays, and the three between shrink to "
         f"{in_bytes(int(mixed[0]))}.",
@@ -134,8 +134,8 @@ def tables_frame(own: Subject, local: int | None, far: int | None) -> Frame:
     return Frame(
         key=key,
         title=title,
-        caption="Windows meet short distances only, global layers all. Gemma 3 gives each type its own base; Trinity "
-        "Large turns nothing in the global ones.",
+        caption="Windows meet only short distances, global layers all of them. Gemma 3 gives each type its own base; "
+        "Trinity Large rotates nothing in its global layers.",
         alt="Three rows of maps, pairs of features by positions, coloured by the cosine of the angle turned. One table "
         "for both layer types; a second, slower one for global layers; and a global layer that turns nothing.",
         claim=Claim(
@@ -204,8 +204,8 @@ def sink_frame(own: Subject) -> Frame:
         found = f"No sink in so small a model: token 0 gets {at_most}."
     return Frame(
         key="sink",
-        title="Where idle attention goes",
-        caption=f"{found} A learned sink, trained in, takes {taken.mean():.0%} on average, {taken.max():.0%} at most.",
+        title="Is token 0 a sink?",
+        caption=f"{found} A trained sink takes {taken.mean():.0%} on average, {taken.max():.0%} at most.",
         alt=f"Three maps of layers by heads with their numbers: weight on token 0 in {own.name}, where {at_most}; the "
         f"same in a model with a learned sink; and what its sinks take, {taken.min():.0%} to {taken.max():.0%}.",
         claim=Claim(text="The verdict is that of the numbers; a learned sink takes part of every head.", holds=_sinks),
