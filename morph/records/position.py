@@ -69,27 +69,31 @@ class PartialRope(Rotary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearRope(Rotary):
-    """Every frequency divided by `factor`, as if positions were (Chen et al., 2023; kaiokendev, 2023)."""
+class Stretched(Rotary):
+    """What rotations for texts beyond the trained length share: at most `factor` times slower than trained."""
 
-    kind: ClassVar[str] = "linear-rope"
     factor: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _stretches(self.kind, self.factor)
+        require(
+            self.factor >= 1,
+            f"{self.kind}.factor = {self.factor} is below 1 and would shorten the reach; choose 1 or more",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class NtkRope(Rotary):
+class LinearRope(Stretched):
+    """Every frequency divided by `factor`, as if positions were (Chen et al., 2023; kaiokendev, 2023)."""
+
+    kind: ClassVar[str] = "linear-rope"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NtkRope(Stretched):
     """The base enlarged until the slowest pair turns `factor` times slower, the fastest as before (bloc97, 2023)."""
 
     kind: ClassVar[str] = "ntk-rope"
-    factor: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _stretches(self.kind, self.factor)
 
     def rotated(self, head_dim: int) -> int:
         """All features, of which there must be two pairs to tell fast from slow."""
@@ -98,7 +102,7 @@ class NtkRope(Rotary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class YarnRope(Rotary):
+class YarnRope(Stretched):
     """Slow pairs divided by `factor`, fast ones kept, a ramp between; cosine and sine enlarged (Peng et al., 2023).
 
     Attributes:
@@ -109,7 +113,6 @@ class YarnRope(Rotary):
     """
 
     kind: ClassVar[str] = "yarn"
-    factor: float
     original_length: int
     beta_fast: float = 32.0
     beta_slow: float = 1.0
@@ -118,7 +121,6 @@ class YarnRope(Rotary):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _stretches(self.kind, self.factor)
         require(self.base > 1, f"{self.kind}.base = {self.base} gives all pairs one speed; choose a base above 1")
         require(
             self.beta_fast >= self.beta_slow,
@@ -128,7 +130,7 @@ class YarnRope(Rotary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Llama3Rope(Rotary):
+class Llama3Rope(Stretched):
     """Frequencies by bands of wavelength: long ones divided by `factor`, short ones kept (Llama 3.1, 2024).
 
     Attributes:
@@ -138,23 +140,17 @@ class Llama3Rope(Rotary):
     """
 
     kind: ClassVar[str] = "llama3-rope"
-    factor: float
     original_length: int
     low_factor: float = 1.0
     high_factor: float = 4.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _stretches(self.kind, self.factor)
         require(
             self.high_factor > self.low_factor,
             f"{self.kind}.high_factor = {self.high_factor} is not above low_factor = {self.low_factor}; "
             f"choose more than {self.low_factor}",
         )
-
-
-def _stretches(kind: str, factor: float) -> None:
-    require(factor >= 1, f"{kind}.factor = {factor} is below 1 and would shorten the reach; choose 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
