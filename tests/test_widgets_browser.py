@@ -11,7 +11,7 @@ import pytest
 from morph.story import Figure, figure
 from morph.widgets import Stepper, assets
 from morph.widgets.pages import sent
-from tests.browser import chromium
+from tests.browser import chromium, pages
 
 pytestmark = pytest.mark.browser
 
@@ -31,30 +31,15 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, story: Figure, tmp_path: Path) -> Iterator[Open]:
-    """Open a stepper's page with a stopped clock; at the end no request, error or warning may have been seen."""
-    seen: list[str] = []
-    contexts = []
+    """Open a stepper's page with a stopped clock."""
+    with pages(browser, tmp_path) as show:
 
-    def open_it(width: int = 940, height: int = 900, text: str | None = None, **options: Any) -> Any:
-        style = {name: options.pop(name) for name in ("color_scheme", "reduced_motion") if name in options}
-        context = browser.new_context(viewport={"width": width, "height": height}, **style)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: seen.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
-        page.on("request", lambda request: seen.append(request.url) if not request.url.startswith("file:") else None)
-        page.clock.install(time=0)
-        page.clock.pause_at(1)  # from here on only `run_for` moves it
-        path = tmp_path / "figure.html"
-        path.write_text(text or Stepper(story, **options).to_html(), encoding="utf-8")
-        page.goto(path.as_uri())
-        page.locator(".lm-figure").first.wait_for()
-        return page
+        def open_it(width: int = 940, height: int = 900, text: str | None = None, **options: Any) -> Any:
+            style = {name: options.pop(name) for name in ("color_scheme", "reduced_motion") if name in options}
+            text = text or Stepper(story, **options).to_html()
+            return show(text, width, height, has_clock=False, **style)
 
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert seen == []
+        yield open_it
 
 
 def counter(page: Any) -> str:

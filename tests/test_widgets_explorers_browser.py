@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from morph.widgets import AttentionExplorer, RouterView, TokenTrace
-from tests.browser import chromium
+from tests.browser import chromium, pages
 
 pytestmark = pytest.mark.browser
 TEXT = "for key in keys: n += counts[key]"
@@ -39,26 +39,15 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, widgets: dict[str, Any], tmp_path: Path) -> Iterator[Open]:
-    seen: list[str] = []
-    contexts = []
+    """Open an explorer's page with the figure in focus."""
+    with pages(browser, tmp_path) as show:
 
-    def open_it(name: str, width: int = 940, edit: Callable[[str], str] = str, **style: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 900}, **style)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: seen.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
-        page.on("request", lambda request: seen.append(request.url) if not request.url.startswith("file:") else None)
-        path = tmp_path / f"{name}.html"
-        path.write_text(edit(widgets[name].to_html()), encoding="utf-8")
-        page.goto(path.as_uri())
-        page.locator(".lm-figure").focus()
-        return page
+        def open_it(name: str, width: int = 940, edit: Callable[[str], str] = str, **style: Any) -> Any:
+            page = show(edit(widgets[name].to_html()), width, **style)
+            page.locator(".lm-figure").focus()
+            return page
 
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert seen == []
+        yield open_it
 
 
 def reading(page: Any) -> str:
