@@ -79,6 +79,37 @@ def test_conda_asks_for_nothing_else() -> None:
     assert SpecifierSet(PROJECT["requires-python"]).contains(conda()["python"])
 
 
+def test_what_shows_figures_reads_recorded_models() -> None:
+    code = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in REFUSED:
+            raise ModuleNotFoundError(name)
+REFUSED = set(sys.argv[1].split(","))
+sys.meta_path.insert(0, Refuse())
+from morph.errors import MorphError
+from morph.widgets import RouterView
+try:
+    widget = RouterView()
+    print(len(widget.to_html()) > 50_000, len(widget.to_png()) > 10_000)
+except MorphError as error:
+    print(error)
+"""
+    imported = {"pillow": "PIL", "fontpkg-inter": "fontpkg_inter"}
+    brought = {name: {canonicalize_name(r.name) for r in group} for name, group in EXTRAS.items()}
+    for extra in ("notebook", "scenes"):
+        assert "safetensors" in brought[extra]
+    others = (brought["train"] | brought["scenes"] | brought["hf"]) - brought["notebook"]
+    for refused, told in (
+        (others, "True True"),
+        ({"safetensors"}, "recorded models need safetensors: pip install -e '.[notebook]' in Morph's folder"),
+    ):
+        names = ",".join(imported.get(name, name) for name in refused)
+        done = subprocess.run([sys.executable, "-c", code, names], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == told
+
+
 def test_ranges_that_guard_against_a_known_fault() -> None:
     assert "13.0.0" not in DIRECT["pillow"].specifier  # Manim 0.22 cannot draw images with it
     assert DIRECT["manim"].extras == {"typst"}

@@ -107,8 +107,10 @@ def recorded(name: str, seed: int = 0) -> Subject:
 
 def read_recording(path: Path) -> Subject:
     """The model in a file that `tools/record.py` wrote. Raises MorphError when it is none."""
-    from safetensors import SafetensorError, safe_open
-
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ModuleNotFoundError:
+        raise MorphError("recorded models need safetensors: pip install -e '.[notebook]' in Morph's folder") from None
     try:
         with safe_open(str(path), framework="pt") as file:
             header = {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
