@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,8 +12,8 @@ import torch
 import morph
 from morph.errors import MorphError
 from morph.story import explore
-from morph.story.frame import Array, Frame
 from morph.story.subject import Subject, subject
+from tests.stories import with_array
 
 TEXT = "def area(r): return 3.1 * r"
 
@@ -22,10 +21,6 @@ TEXT = "def area(r): return 3.1 * r"
 @cache
 def of(stage: int, seed: int = 0) -> Subject:
     return subject(stage, size="nano", seed=seed)
-
-
-def wrong(frame: Frame, name: str, values: np.ndarray) -> Frame:
-    return replace(frame, arrays={**frame.arrays, name: Array(values=values, axes=frame.arrays[name].axes)})
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -62,11 +57,11 @@ def test_a_parallel_block_writes_twice() -> None:
 
 def test_claims_can_fail() -> None:
     frame = explore.attention(of(9), TEXT)
-    assert not wrong(frame, "weights", frame.arrays["weights"].values[..., ::-1]).check()
+    assert not with_array(frame, "weights", lambda v: v[..., ::-1]).check()
     frame = explore.token_trace(of(9), TEXT)
-    assert not wrong(frame, "likely", 255 - frame.arrays["likely"].values).check()
+    assert not with_array(frame, "likely", lambda v: 255 - v).check()
     frame = explore.routing(of(13), TEXT)
-    assert not wrong(frame, "chosen", np.zeros_like(frame.arrays["chosen"].values)).check()
+    assert not with_array(frame, "chosen", np.zeros_like).check()
 
 
 def test_attention_is_that_of_the_pass() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import replace
 
@@ -18,10 +17,11 @@ from morph.measure.scores import blocked, blocked_flops, dense_flops
 from morph.nn.attention import plain_attention
 from morph.nn.mask import Mask, visible
 from morph.steps import stage
-from morph.story import Array, Figure, Frame
+from morph.story import Figure, Frame
 from morph.story.masks import Look, cells, figure
 from morph.story.masks_field import OLMO_3_32B
 from morph.story.subject import subject
+from tests.stories import with_array
 from tests.tools import need
 
 KEYS = (
@@ -145,13 +145,6 @@ def test_the_figure_is_json_and_not_too_heavy(masks: Figure) -> None:
     assert all(array.source for frame in masks.frames for array in frame.arrays.values())
 
 
-def _broken(frame: Frame, name: str, change: object) -> Frame:
-    values = frame.arrays[name].values.copy()
-    changed = change(values)  # type: ignore[operator]
-    array = Array(values=values if changed is None else changed, axes=frame.arrays[name].axes)
-    return dataclasses.replace(frame, arrays={**frame.arrays, name: array})
-
-
 def _set(*index: int, to: float):  # type: ignore[no-untyped-def]
     return lambda values: values.__setitem__(index, to)
 
@@ -187,7 +180,7 @@ def _set(*index: int, to: float):  # type: ignore[no-untyped-def]
 )  # fmt: skip
 def test_claims_can_fail(frames: dict[str, Frame], key: str, name: str, change: object) -> None:
     assert frames[key].check()
-    assert not _broken(frames[key], name, change).check()
+    assert not with_array(frames[key], name, change).check()
 
 
 def test_captions_say_what_the_arrays_say(frames: dict[str, Frame]) -> None:

@@ -21,6 +21,7 @@ from morph.story.moe_counts import dense_counterpart, power
 from morph.story.moe_devices import device_counts
 from morph.story.moe_layer import middle_layer, route, routed_layers, slices
 from morph.story.subject import Subject, subject
+from tests.stories import with_array
 
 KEYS = (
     "dense", "experts", "router", "dispatch", "combination", "active", "combinations", "shared", "collapse",
@@ -39,14 +40,6 @@ def at(key: str, seed: int = 0) -> Frame:
 
 def values(key: str, name: str) -> np.ndarray:
     return at(key).arrays[name].values
-
-
-def with_array(frame: Frame, name: str, change: Any) -> Frame:
-    """The frame with one array changed in place by `change`."""
-    held = frame.arrays[name]
-    changed = held.values.copy()
-    changed = change(changed)
-    return replace(frame, arrays={**frame.arrays, name: replace(held, values=changed)})
 
 
 # ---- claims ----

@@ -29,6 +29,7 @@ from morph.story.stream import (
 )
 from morph.story.subject import subject
 from morph.story.written import small
+from tests.stories import with_array
 
 KEYS = (
     "bus", "attention", "feed-forward", "sum", "sizes", "growth", "angles", "shares",
@@ -51,13 +52,6 @@ def of(name: str) -> Figure:
 
 def at(key: str, seed: int = 0) -> Frame:
     return made(seed).frames[KEYS.index(key)]
-
-
-def spoiled(frame: Frame, name: str, change: Callable[[np.ndarray], Any]) -> Frame:
-    """The frame with one array changed."""
-    values = frame.arrays[name].values.copy()
-    array = dataclasses.replace(frame.arrays[name], values=np.asarray(change(values)))
-    return dataclasses.replace(frame, arrays={**frame.arrays, name: array})
 
 
 def test_there_are_thirteen_frames() -> None:
@@ -99,12 +93,12 @@ WRONG: dict[str, tuple[str, Callable[[np.ndarray], Any]]] = {
 def test_every_claim_can_fail(key: str) -> None:
     name, change = WRONG[key]
     frame = at(key)
-    assert not spoiled(frame, name, change).check(), frame.claim.text
+    assert not with_array(frame, name, change).check(), frame.claim.text
 
 
 @pytest.mark.parametrize("key", ["sum", "post-norm", "pre-norm"])
 def test_a_sum_with_an_error_is_refused(key: str) -> None:
-    assert not spoiled(at(key), "error", lambda v: v + 0.01).check()
+    assert not with_array(at(key), "error", lambda v: v + 0.01).check()
 
 
 @pytest.mark.parametrize("fact", ["mean", "random_spread", "first_spread"])

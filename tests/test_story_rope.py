@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -16,12 +15,13 @@ import morph
 from morph.config import Attention, NoPosition
 from morph.errors import MorphError
 from morph.measure.trace import trace
-from morph.story import Array, Figure, Frame, figure
+from morph.story import Figure, Frame, figure
 from morph.story.rope_layer import layers, pairs, unplaced
 from morph.story.rope_lengths import geometric, unseen
 from morph.story.rope_pairs import KEY_AT, QUERY_AT, Live
 from morph.story.subject import Subject, subject
 from morph.story.written import many
+from tests.stories import with_array
 
 KEYS = (
     "shuffle", "sinusoid", "learned", "requirement", "query", "key", "slide", "clocks", "wavelengths", "distance",
@@ -74,12 +74,6 @@ def seeds(made: Figure) -> dict[int, Figure]:
     return {0: made, 1: figure("rope", seed=1)}
 
 
-def _changed(frame: Frame, name: str, change: Callable[[np.ndarray], np.ndarray]) -> Frame:
-    array = frame.arrays[name]
-    values = change(array.values.astype(float).copy())
-    return dataclasses.replace(frame, arrays={**frame.arrays, name: Array(values=values, axes=array.axes)})
-
-
 def _nudge(values: np.ndarray) -> np.ndarray:
     values.flat[values.size // 2 + 1] += 0.01
     return values
@@ -118,7 +112,7 @@ def test_every_claim_can_fail(
     made: Figure, key: str, name: str, change: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     assert {k for k, _, _ in WRONG} == set(KEYS)
-    assert not _changed(_frame(made, key), name, change).check()
+    assert not with_array(_frame(made, key), name, change).check()
 
 
 def test_the_figure_is_small_and_survives_its_file(made: Figure) -> None:
