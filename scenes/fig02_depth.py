@@ -68,14 +68,16 @@ def total(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     heat(board, "deltas", theme, deltas, (left, UNDER + 0.02, MAP[2], -0.06), limits=(-little, little), signed=True)
     layers_below(board, frame, theme, area)
     text(board, "deltas:name", theme, "every delta", LEFT, -1.1)
-    text(board, "deltas:plus", theme, f"Σ of {deltas.shape[1]}", LEFT, -1.42, ink=False)
-    _told(board, theme, "largest", "its largest value", f"{float(values(frame, 'largest')):.1f}", 2.85)
-    _told(board, theme, "error", "largest error of the sum", small(float(values(frame, "error"))), 1.0)
+    text(board, "deltas:count", theme, f"{deltas.shape[1]} in all", LEFT, -1.42, ink=False)
+    most = f"largest value of x{_lower(facts['layers'])}"
+    _told(board, theme, "largest", most, f"{float(values(frame, 'largest')):.1f}", 2.85)
+    _told(board, theme, "error", "largest error of the sum", small(float(values(frame, "error"))), 1.08)
     if facts["shown"] < facts["width"]:
         text(board, "states:shown", theme, f"{facts['shown']} of {facts['width']} features", LEFT, 0.05, ink=False)
-    scale(board, "scale", theme, (SIDE, 0.08, 6.6, 0.22), limits=(-limit, limit), signed=True, text="{:g}")
-    scale(board, "scale.deltas", theme, (SIDE, -1.32, 6.6, -1.18), limits=(-little, little), signed=True, text="{:g}")
-    text(board, "scale.deltas:name", theme, "a delta", SIDE, -0.94, ink=False)
+    scale(board, "states.scale", theme, (SIDE, -0.17, 6.6, -0.03), limits=(-limit, limit), signed=True, text="{:g}")
+    text(board, "states.scale:name", theme, "the stream", SIDE, 0.2, ink=False)
+    scale(board, "deltas.scale", theme, (SIDE, -1.32, 6.6, -1.18), limits=(-little, little), signed=True, text="{:g}")
+    text(board, "deltas.scale:name", theme, "a delta", SIDE, -0.94, ink=False)
 
 
 def _told(board: Board, theme: Theme, key: str, words: str, number: str, y: float) -> None:
@@ -91,11 +93,11 @@ def sizes(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     if "states" in frame.arrays:
         limit = greatest(values(frame, "states"))
         states_on_stream(board, frame, theme, limit)
-        scale(board, "scale", theme, (SIDE, 0.08, 6.6, 0.22), limits=(-limit, limit), signed=True, text="{:g}")
+        scale(board, "states.scale", theme, (SIDE, -0.17, 6.6, -0.03), limits=(-limit, limit), signed=True, text="{:g}")
     else:
         stream(board, theme)
     count = 2 * frame.facts["layers"] + 1
-    area = Axes((MAP[0], UNDER, MAP[2], -0.4), (-0.5, count - 0.5), (0, top))
+    area = Axes((MAP[0], UNDER, MAP[2], -0.4), (-0.5, count - 0.5), (0, 1.15 * top))  # names stay below the scale
     axes(board, "sizes", theme, area, y_ticks=[0, _half(top), 2 * _half(top)], y_label="RMS of each delta")
     layers_below(board, frame, theme, area)
     rows, ends = {}, {}
@@ -133,8 +135,8 @@ def growth(board: Board, figure: Figure, index: int, theme: Theme) -> None:
         board, "plot", theme, area, x_label="layers passed", y_label="RMS of the stream",
         x_ticks=layer_ticks(layers), y_ticks=_round_ticks(top),
     )  # fmt: skip
-    looks = {"rms": ("ink", THICK, False), "curve": ("norm", 3.5, True), "first_rms": ("ink", 4, False)}
-    looks["first_curve"] = ("norm", 3.5, True)
+    looks = {"rms": ("ink", THICK, False), "curve": ("muted", 3.5, True), "first_rms": ("ink", 4, False)}
+    looks["first_curve"] = ("muted", 3.5, True)
     curves = {name: values(frame, name) for name in names}
     for name in sorted(names, key=lambda n: "curve" in n):
         role, width, dash = looks[name]
@@ -179,9 +181,9 @@ def angles(board: Board, figure: Figure, index: int, theme: Theme) -> None:
         middle = (2 * layer - 1) * cell
         text(board, f"cosines:x{i}", theme, f"{layer:g}", at[0] + middle, at[1] - 0.2, "centre", ink=False)
         text(board, f"cosines:y{i}", theme, f"{layer:g}", at[0] - 0.12, at[3] - middle, "right", ink=False)
-    text(board, "cosines:name", theme, "cosine of each two deltas, mean over tokens", at[0], at[3] + 0.24, ink=False)
+    text(board, "cosines:name", theme, "cosine of every two deltas, mean over tokens", at[0], at[3] + 0.24, ink=False)
     text(board, "cosines:axis", theme, "layer", at[0] - 0.12, at[1] - 0.2, "right", ink=False)
-    scale(board, "scale", theme, (-0.8, -2.2, -0.65, 0.2), limits=(-limit, limit), signed=True, text="{:.2g}")
+    scale(board, "cosines.scale", theme, (-0.8, -2.2, -0.65, 0.2), limits=(-limit, limit), signed=True, text="{:.2g}")
 
     _spread(board, frame, theme)
 

@@ -70,7 +70,9 @@ def bus(board: Board, figure: Figure, index: int, theme: Theme) -> None:
         y = -0.5 - 0.42 * i
         text(board, f"shape:{i}", theme, shape, left, y, size="label", weight="medium")
         text(board, f"shape:{i}.name", theme, words, left + 1.05, y, size="label", ink=False)
-    scale(board, "scale", theme, (left, -2.1, left + 2.2, -1.95), limits=(-limit, limit), signed=True, text="{:.1f}")
+    key = "tokens.scale"
+    scale(board, key, theme, (left, -2.1, left + 2.2, -1.95), limits=(-limit, limit), signed=True, text="{:.1f}")
+    text(board, f"{key}:name", theme, "value of a feature", left + 2.4, -2.03, ink=False)
 
     area = Axes((ENTRY - 0.15, -2.2, 6.4, -0.35), (-0.5, len(mine) - 0.5), (-greatest(mine), greatest(mine)))
     top = greatest(mine)
@@ -84,18 +86,18 @@ def write(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """The stream above; below, what is read of it, what reads it, and what comes back."""
     frame = figure.frames[index - 1]
     facts, limit = frame.facts, _limit(figure)
-    second = facts["half"] == "feed_forward"
+    half, second = facts["half"], facts["half"] == "feed_forward"
     old, new = ("state1", "state2") if second else ("state0", "state1")
     role, words = ("ffn", "feed-forward") if second else ("attention", "attention")
     stream(board, theme)
     taken = [(TAKEN, STREAM), (TAKEN, BRANCH)]
     board.put("branch:in", wire(theme, [*taken, (-4.75 if facts["norm"] else BOX[0] - 0.1, BRANCH)]))
     column(board, old, theme, values(frame, "before"), BEFORE, STREAM, limit)
-    _size(board, old, theme, frame, "before", ("before", "between")[second], BEFORE, STREAM)
+    _size(board, old, theme, frame, "before", ("before", "after attention")[second], BEFORE, STREAM)
     if facts["norm"]:
         chip(board, "norm", theme, "norm", "norm", (-4.3, BRANCH), (0.9, 0.44))
         arrow(board, "branch.norm", theme, (-3.85, BRANCH), (COPY - 0.2, BRANCH))
-        column(board, "copy", theme, values(frame, "copy"), COPY, BRANCH, limit)
+        column(board, f"copy.{half}", theme, values(frame, "copy"), COPY, BRANCH, limit)
         _size(board, "copy", theme, frame, "copy", "a copy", COPY, BRANCH)
         arrow(board, "branch.read", theme, (COPY + 0.15, BRANCH), (BOX[0] - 0.04, BRANCH))
     board.put(f"{role}:box", organ(theme, role, BOX, True))
@@ -103,16 +105,16 @@ def write(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     middle = (BOX[0] + BOX[2]) / 2
     board.put(f"{role}:label", label(words, "label", ink, "medium").at(middle, BRANCH, "centre"))
     arrow(board, "branch.out", theme, (BOX[2], BRANCH), (DELTA - 0.2, BRANCH))
-    column(board, "delta", theme, values(frame, "delta"), DELTA, BRANCH, limit)
+    column(board, f"delta.{half}", theme, values(frame, "delta"), DELTA, BRANCH, limit)
     _size(board, "delta", theme, frame, "delta", "delta", DELTA, BRANCH)
     board.put("branch:back", wire(theme, [(DELTA + 0.15, BRANCH), (BACK, BRANCH), (BACK, STREAM)]))
     disc, cross = plus(theme, (BACK, STREAM), 0.2)
     board.put("add", disc)
     board.put("add:cross", cross)
     column(board, new, theme, values(frame, "after"), AFTER, STREAM, limit)
-    _size(board, new, theme, frame, "after", ("between", "after layer 1")[second], AFTER, STREAM)
+    _size(board, new, theme, frame, "after", ("after attention", "after layer 1")[second], AFTER, STREAM)
     _followed(board, frame, theme)
-    scale(board, "scale", theme, (3.0, -2.32, 5.2, -2.17), limits=(-limit, limit), signed=True, text="{:.1f}")
+    scale(board, "columns.scale", theme, (3.0, -2.32, 5.2, -2.17), limits=(-limit, limit), signed=True, text="{:.1f}")
 
 
 def _size(board: Board, key: str, theme: Theme, frame: Frame, name: str, words: str, x: float, y: float) -> None:

@@ -23,7 +23,7 @@ def carried(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     pair = [f for f in figure.frames if f.key in ("post-norm", "pre-norm")]
     limit = greatest(*(values(f, "states") for f in pair)) / 2  # else post-norm's small values all look alike
     states_on_stream(board, frame, theme, limit)
-    scale(board, "scale", theme, (SIDE, 0.08, 6.6, 0.22), limits=(-limit, limit), signed=True, text=_beyond)
+    scale(board, "carried.scale", theme, (SIDE, 0.08, 6.6, 0.22), limits=(-limit, limit), signed=True, text=_beyond)
     sizes, left = values(frame, "rms"), values(frame, "left")
     layers, depth = frame.facts["layers"], values(frame, "depth")
     post = frame.facts["placement"] == "post"
@@ -85,7 +85,7 @@ def gradient(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     area = Axes(PLOT, (-max(layers, 2), -1), (0.85 * low, 1.15 * high), log_y=True)
     ticks = [t for t in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0) if 0.85 * low <= t <= 1.15 * high]
     axes(
-        board, "plot", theme, area, x_label="layer, in the order in which the gradient comes to them",
+        board, "descent", theme, area, x_label="layer, from the last to the first",
         x_ticks=[(-t, f"{t:g}") for t in sorted({1, *layer_ticks(layers)[1:]})], y_ticks=ticks,
         y_label="gradient at the stream, relative to the top layer’s",
     )  # fmt: skip
@@ -113,7 +113,7 @@ def depth_scaled(board: Board, figure: Figure, index: int, theme: Theme) -> None
         series[name], series[f"{name}.walk"] = values(frame, name), values(frame, f"{name} walk")
         width = 4 if name == "sandwich" else THICK
         curve(board, name, theme, area, series[name], "ink", xs=depth, width=width)
-        curve(board, f"{name}.walk", theme, area, series[f"{name}.walk"], "norm", xs=depth, width=3, dash=True)
+        curve(board, f"{name}.walk", theme, area, series[f"{name}.walk"], "muted", xs=depth, width=3, dash=True)
         words[name] = f"{gain}, {series[name][-1]:.2f}"
         words[f"{name}.walk"] = f"independent writes, {series[f'{name}.walk'][-1]:.2f}"
     named(board, theme, area, series, words)

@@ -45,8 +45,8 @@ def total(m: Material) -> Frame:
         "shown",
         key="sum",
         title=title,
-        caption=f"After {config.n_layers} layers it is x₀ plus {writes} deltas. Added up again in fp32, they miss it "
-        f"by {small(error)} at most; its largest value is {largest:.0f}.",
+        caption=f"After {config.n_layers} layers the stream is x₀ plus {writes} deltas. Added up again in fp32, "
+        f"they miss it by {small(error)} at most; its largest value is {largest:.0f}.",
         alt=f"Two maps of {drawn(D)} features: above, the stream before and after each of {writes} writes, its values "
         f"growing to the right; below, what each write added. The sum misses the last state by {error:.1e}.",
         claim=Claim(
@@ -79,7 +79,7 @@ def sizes(m: Material) -> Frame:
         key="sizes",
         title="How much each layer writes",
         caption=f"RMS of each delta, layer by layer: {ranges}.{end}",
-        alt=f"Bars on the stream for each layer, attention above the line and feed-forward below: {ranges}."
+        alt=f"Under the map of the stream a bar for each write, attention and feed-forward in turn: {ranges}."
         + (" Dashed lines: as initialized." if m.start else ""),
         claim=Claim(
             text="On average the feed-forward network writes more than attention, and every write is larger than 0.1.",
@@ -120,7 +120,7 @@ def growth(m: Material) -> Frame:
         verdict = f"within {percent(facts['curve_misses'])}."
     formula = "√(r₀² + ℓσ²)"
     if m.start:
-        within = f"fits within {percent(facts['first_curve_misses'])}, like independent writes"
+        within = f"fits within {percent(facts['first_curve_misses'])}, as for independent writes"
         caption = f"As initialized, {formula} {within}. Trained, it is {verdict}"
     else:
         caption = f"The stream's RMS grows {ends}. The best {formula}, right for independent writes, is {verdict}"

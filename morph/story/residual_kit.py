@@ -60,7 +60,7 @@ def make(
     what = {
         "shown": f"{subject.name}; the last of {tokens} tokens",
         "both": f"{subject.name}; RMS and means over {tokens} tokens",
-        "placed": f"same config and seed as initialized, norms in five places; RMS and means over {tokens} tokens",
+        "placed": f"the same config and seed, untrained, its norms in five places; RMS and means over {tokens} tokens",
     }[models]
     return Frame(
         key=key,

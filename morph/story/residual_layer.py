@@ -95,7 +95,8 @@ def _write(m: Material, write: int, *, key: str, title: str, caption: Callable[[
             vectors["copy"] = norm(before)
         gain, shift = norm.get_parameter("weight"), getattr(norm, "bias", 0.0)
         facts["unit"] = rms_of((vectors["copy"] - shift) / gain)
-        copies = f"normalized copies (RMS {rms_of(vectors['copy']):.2f}) of" if write == 0 else "a normalized copy of"
+        size = f"(root mean square, RMS, {rms_of(vectors['copy']):.2f})"
+        copies = f"normalized copies {size} of" if write == 0 else "a normalized copy of"
         reads = copies + " {}"
     state = ("the stream before layer 1", "the stream between the halves of layer 1")[write]
     sources = {
