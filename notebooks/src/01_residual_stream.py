@@ -104,7 +104,7 @@ print(f"largest error, added from the last to the first: {(backwards - last).abs
 #   \mathrm{RMSNorm}(c\,x) = \mathrm{RMSNorm}(x) \quad (c > 0).$$
 #
 # **Predict.** Let the stream that enters layer 12 be ten times as large, for this one layer. How much larger is what
-# the layer writes?
+# its attention writes?
 
 # %%
 block = deep.model.blocks[12]
@@ -115,8 +115,8 @@ print(f"stream RMS {rms(entering):.2f} and {rms(10 * entering):.1f}")
 print(f"copy RMS {rms(copies[0]):.4f} and {rms(copies[1]):.4f}")
 
 # %% [markdown]
-# Nothing changes: a branch sees a direction, not a size. (The tiny ε under the root is why equality holds to a few
-# digits only for very small vectors.) The size of the stream matters in one place, where the delta is added. The
+# Nothing changes: a branch sees a direction, not a size. (Under the root stands a tiny ε, too, left out above; it
+# shows only in vectors about as small.) The size of the stream matters in one place, where the delta is added. The
 # larger the stream, the less a delta of the same size turns it.
 
 # %% [markdown]
@@ -154,9 +154,9 @@ show_table(
 )
 
 # %% [markdown]
-# Random weights write unrelated deltas, and the random walk describes them within a few percent. Training changes
-# that: deltas come to agree, and most of the final length is agreement. √ℓ is a law of initialization, not of trained
-# models.
+# Random weights write unrelated deltas, and the random walk misses their final length by some six percent. Training
+# changes that: deltas come to agree, and most of the final length is agreement. √ℓ is a law of initialization, not of
+# trained models.
 #
 # How much agreement does that take? Compare the cosines with those of random vectors, whose spread is $1/\sqrt d$.
 

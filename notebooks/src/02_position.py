@@ -328,10 +328,10 @@ for a, b in ((0, 128), (128, 256), (256, 384), (384, 512)):
     print(f"places {a:3} to {b:3}: {found[a:b].mean().item():.2f} bits per byte")
 
 # %% [markdown]
-# Nothing breaks: compare with what `deep` lost. A window never shows an offset above 31, whatever the length of the text, and one layer in
-# four can be wrong about far tokens without much harm: the others do not ask it. Here is a coupling that no
-# single change shows: **windows make a rotation's trained length matter less.** It is also the reason for
-# giving the two kinds of layers two bases, or for leaving position out of the global ones.
+# Nothing breaks: compare with what `deep` lost. A window never shows an offset above 31, whatever the length of
+# the text, and one layer in four can be wrong about far tokens without much harm: the others do not ask it. Here
+# is a coupling that no single change shows: **windows make a rotation's trained length matter less.** It is also
+# the reason for giving the two kinds of layers two bases, or for leaving position out of the global ones.
 
 # %% [markdown]
 # ## What it was worth here

@@ -120,7 +120,8 @@ AttentionExplorer("windows", text="def area(width, height):\n    return width * 
 # %% [markdown]
 # ## What a window saves, weighed
 #
-# A layer with a window never needs a key again once it is $w$ tokens old, so it may forget it:
+# A layer with a window never needs a key again once it is $w$ tokens old, so it may forget it. With $n_{kv}$ key-value
+# heads of width $d_h$ and $b$ bytes a number, one layer holds after $s$ tokens
 #
 # $$\text{bytes}(s) = 2\, n_{kv}\, d_h\, b \cdot \min(s, w)$$
 #
@@ -140,7 +141,8 @@ print(f"all layers {cache.nbytes / 1024:.0f} KiB, without windows {whole / 1024:
 # ## What a window saves, counted
 #
 # A mask by itself saves no arithmetic: the plain form computes all $s^2$ scores and throws most away. To save, one must
-# not compute them. Cut the text into blocks of $w$ queries; each needs the keys of its own block and of the one before:
+# not compute them. Cut the text into blocks of $w$ queries; each needs the keys of its own block and of the one before.
+# For $n_q$ query heads:
 #
 # $$\text{FLOPs} \approx 4\, n_q\, d_h \cdot s \cdot 2w \quad\text{instead of}\quad 4\, n_q\, d_h \cdot s^2$$
 #
@@ -190,7 +192,7 @@ def heard(model: morph.Decoder, ids: torch.Tensor) -> torch.Tensor:
         lambda _, __, out: kept.append(out.detach().requires_grad_()) or kept[0]
     )
     end = model.blocks[-1].register_forward_hook(lambda _, __, out: kept.append(out))
-    with plain_forms():
+    with plain_forms():  # attention written out, not fused
         model(ids)
     start.remove(), end.remove()
     direction = torch.randn(model.config.d_model, dtype=kept[1].dtype)
@@ -212,7 +214,7 @@ for layers in (1, 2, 4, 8):
 # Now mix in layers that see all. A ratio of 3 : 1 means three local layers, then a global one.
 #
 # **Predict.** Eight layers, $w = 5$, 40 tokens. For 1 : 1, 3 : 1 and 7 : 1, how many tokens are heard? And compare how
-# *strongly* the token 32 places back arrives: by eight hops, or past one global layer.
+# *strongly* the token 32 places back arrives: by eight hops, or by way of one global layer.
 
 # %%
 layouts = {"all local": AllLocal(local=narrow)}
@@ -348,10 +350,10 @@ for name in ("windows", "sink"):
 # - "SmolLM3 leaves position out of its global layers and keeps it in the local ones." All its layers are global; every
 #   fourth one goes without position. The sentence fits Trinity Large and Command A.
 #
-# **What couples to what.** Windows need positions that are relative: the window slides, and what is in it must look
-# alike wherever it stands. Two kinds of layers need two masks, and possibly two position tables, in one pass; build
-# them once per shape, not once per layer. A sink on the first token and a window that drops it do not go together. And
-# windows in most layers make the global ones the only direct way to what is far.
+# **What couples to what.** Windows favour positions that are relative: the window slides, and what is in it should
+# look alike wherever it stands. Two kinds of layers need two masks, and possibly two position tables, in one pass;
+# build them once per shape, not once per layer. A sink on the first token and a window that drops it do not go
+# together. And windows in most layers make the global ones the only direct way to what is far.
 #
 # ## Exercises
 #

@@ -185,8 +185,8 @@ show_table(["stage, nano", "experts", "total", "active", "share", "FLOPs per tok
 # Cut each expert in four, choose four times as many, and a token uses as many weights as before. What grows is the
 # number of teams it can choose from: $\binom{8}{2}$ against $\binom{32}{8}$.
 #
-# **A common comparison, corrected.** Often 8 experts with $k = 2$ are put beside 256 experts with $k = 8$, each 32 times
-# smaller, as if they cost the same. The stored weights are equal, the used ones are not: $2/8$ of them against
+# **A common comparison, corrected.** Often 8 experts with $k = 2$ are put beside 256 experts with $k = 8$, each 32
+# times smaller, as if they cost the same. The stored weights are equal, the used ones are not: $2/8$ of them against
 # $8/256$.
 
 # %%
@@ -213,8 +213,8 @@ RouterView("experts-auxiliary", text="def area(width, height):\n    return width
 # %% [markdown]
 # ## Balance
 #
-# Nothing so far asks the router to use all experts. Preference feeds itself: only what is chosen is
-# trained, and what is trained is worth choosing. Two remedies are in use. The first adds to the loss
+# Nothing so far asks the router to use all experts. Preference feeds itself: only what is chosen is trained, and what
+# is trained is worth choosing. Two remedies are in use. The first adds to the loss
 #
 # $$L_{\text{balance}} = N \sum_e f_e P_e, \qquad f_e = \text{share of the choices}, \quad P_e = \text{mean of } p_e$$
 #
