@@ -83,6 +83,11 @@ def test_a_line_of_text_is_text_of_the_measured_width() -> None:
     assert "rotate(-90 " in element(turned, "#000000", "none")
 
 
+def test_spaces_that_do_not_break_stay_text() -> None:
+    node = ElementTree.fromstring(element(label("4\u00a0×\u00a010⁻⁶", "body"), "#000000", "#000000"))
+    assert (node.tag, node.text) == ("text", "4\u00a0×\u00a010⁻⁶")
+
+
 def test_a_short_text_keeps_its_own_width_about_its_middle() -> None:
     for words in (label("1", "floor").at(3, 0, "centre"), label("24", "floor").at(3, 0).rotate(np.pi / 2)):
         drawn = ElementTree.fromstring(element(words, words.fill, "none"))
