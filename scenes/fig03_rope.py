@@ -107,7 +107,7 @@ def _beside(board: Board, theme: Theme, formula: str, rows: list[tuple[str, str,
     """What stands beside the dial: a formula above, numbers below, two in a row: (key, name, value)."""
     board.put("formula", label(formula, "body", theme.colour("ink"), markup=True).at(COLUMN, 2.72))
     for i, (key, words, value) in enumerate(rows):
-        x, y = COLUMN + 3.2 * (i % 2), -1.42 - 0.76 * (i // 2)
+        x, y = COLUMN + 2.85 * (i % 2), -1.42 - 0.76 * (i // 2)
         board.put(f"{key}:name", label(words, "floor", theme.colour("muted")).at(x, y))
         board.put(f"{key}:value", label(value, "body", theme.colour("ink"), "medium").at(x, y - 0.35))
 
