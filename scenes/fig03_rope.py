@@ -60,10 +60,10 @@ class Dial:
         self.board.put(f"{self.key}:ring", ring(self.theme, CENTRE, RADIUS, fill="panel"))
         self.board.put("dial:cross", polylines(self.theme, cross, "ghost", 1))
         words = label(
-            f"pair {self.facts['pair']} of 0–{self.facts['pairs'] - 1}, θ = {self.facts['speed']:.3f} a place",
+            f"pair {self.facts['pair']} of 0–{self.facts['pairs'] - 1}, θ = {self.facts['speed']:.3f}",
             "floor", self.theme.colour("muted"),
         )  # fmt: skip
-        self.board.put("dial:name", words.at(-6.65, 2.88))
+        self.board.put("dial:name", words.at(-6.65, 3.0))
 
     def trail(self, name: str, role: str) -> None:
         """Faint hands at the places that a token's hand has passed."""
