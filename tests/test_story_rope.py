@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import morph
-from morph.config import Attention, NoPosition
+from morph.config import Attention, Interleaved, LearnedPosition, NoPosition, SlidingWindow
 from morph.errors import MorphError
 from morph.measure.trace import trace
 from morph.story import Figure, Frame, figure
@@ -358,6 +358,31 @@ def test_a_hybrid_is_asked_in_its_softmax_layer() -> None:
     found = figure("rope", model=morph.stage(14, "nano"))
     assert all(frame.check() for frame in found.frames)
     assert _frame(found, "shuffle").facts["layer"] == 3
+
+
+@pytest.mark.parametrize("fork", ["", "learned-position"])
+def test_a_model_of_short_texts(fork: str) -> None:
+    """Shorter than the eight tokens that are shuffled; a learned table has four rows, what rotates can read on."""
+    config = morph.fork(fork, "nano") if fork else morph.stage(9, "nano")
+    short = replace(config, context_length=4, position=LearnedPosition(length=4) if fork else config.position)
+    found = figure("rope", model=short)
+    assert all(frame.check() for frame in found.frames)
+    assert len(_values(_frame(found, "shuffle"), "order")) == 8
+    np.testing.assert_array_equal(_values(_frame(found, "learned"), "places"), range(4))
+    assert len(_values(_frame(found, "learned"), "rows")) == 4
+
+
+def test_a_model_of_long_texts_makes_no_larger_figure() -> None:
+    found = figure("rope", model=replace(morph.stage(9, "nano"), context_length=100_000))
+    assert all(frame.check() for frame in found.frames)
+    assert len(_values(_frame(found, "slide"), "both")) == 513
+    assert len(json.dumps(found.to_dict())) < 400_000
+
+
+def test_a_layer_that_sees_itself_alone_has_no_order_to_lose() -> None:
+    alone = Interleaved(n_local=3, local=SlidingWindow(window=1))
+    frame = _frame(figure("rope", model=replace(morph.stage(9, "nano"), layout=alone)), "shuffle")
+    assert frame.absent.startswith("A shuffle changes the outputs of layer 0 by less than 1 %")
 
 
 def test_a_head_of_one_pair() -> None:

@@ -21,8 +21,8 @@ from morph.story.threads import one_thread
 
 NAME, NUMBER, TITLE = "rope", 3, "Rotary position"
 DEFAULT = "windows"
-LONGEST = 128
-"""Tokens of the passage that the figure reads, or the trained length when that is less."""
+SHORTEST, LONGEST = 16, 128
+"""Tokens of the passage that the figure reads: the trained length, within these."""
 
 
 @one_thread()
@@ -33,26 +33,27 @@ def figure(*, model: Decoder | ModelConfig | str | int | Path | None = None, see
         MorphError: when there is no such model.
     """
     subject = make_subject(DEFAULT if model is None else model, seed=seed)
-    read = layers(subject, min(LONGEST, subject.config.context_length))
+    length = min(max(subject.config.context_length, SHORTEST), LONGEST)
+    read = layers(subject, min(length, subject.config.position_limit or length))
     turning = [layer for layer in read if len(layer.speeds)]
     seeing = [layer for layer in turning if layer.attention.window is None] or turning
     return Figure(
         name=NAME,
         number=NUMBER,
         title=TITLE,
-        frames=(*_before(subject, read), *_turning(subject, seeing[-1] if seeing else None)),
+        frames=(*_before(subject, read, length), *_turning(subject, seeing[-1] if seeing else None)),
         provenance={**subject.provenance, "name": subject.name},
     )
 
 
-def _before(subject: Subject, read: list[Layer]) -> list[Frame]:
+def _before(subject: Subject, read: list[Layer], length: int) -> list[Frame]:
     """Frames 1 to 4."""
     if not read:
         why = "This model has no softmax attention, so no query meets a key."
         first, fourth = absent("shuffle", "Shuffle the tokens", why), absent("requirement", "The requirement", why)
     else:
         bare = unplaced(subject)
-        first = shuffle(bare, read[0] if bare is subject else layers(bare, len(read[0].ids))[0])
+        first = shuffle(bare, read[0] if bare is subject else layers(bare, length)[0])
         fourth = requirement(subject, read[0])
     return [first, sinusoid(subject.config), table(subject), fourth]
 

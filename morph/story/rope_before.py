@@ -11,7 +11,7 @@ from morph.config import LearnedPosition, ModelConfig, Rope, Rotation, Sinusoid
 from morph.errors import MorphError
 from morph.model import Decoder
 from morph.nn.position import sinusoid_table
-from morph.story.frame import Array, Claim, Frame
+from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.rope_layer import EXACT, Layer
 from morph.story.subject import Subject, siblings
 from morph.story.text import shown
@@ -19,6 +19,8 @@ from morph.story.written import percent, small
 
 WORDS = 8
 """Tokens that frame 1 shuffles."""
+SEEN = 0.01
+"""The least change, of an output's length, that can be seen."""
 PLACES = 64
 """Rows of the sinusoid that frame 2 shows."""
 GRID = 16
@@ -49,9 +51,13 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
     words = [shown(token) for token in layer.ids[rows]]
     where = f"blocks.{layer.index}.attention"
     least, most = float(change["open"].max()), float(change["causal"].max())
+    title = "Shuffle the tokens"
+    if not most > SEEN:
+        why = "it sees too little of the past, or the tokens are too much alike."
+        return absent("shuffle", title, f"A shuffle changes the outputs of layer {layer.index} by less than 1 %: {why}")
     return Frame(
         key="shuffle",
-        title="Shuffle the tokens",
+        title=title,
         caption=(
             "Without a mask the outputs only trade places. With the causal mask they change, by up to "
             f"{percent(most)} of their length: the mask alone makes order matter."
@@ -65,7 +71,7 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
         claim=Claim(
             text="Unmasked outputs are shuffled along exactly, causal ones change.",
             holds=lambda f: bool(
-                f.arrays["open_change"].values.max() < EXACT < 0.01 < f.arrays["causal_change"].values.max()
+                f.arrays["open_change"].values.max() < EXACT < SEEN < f.arrays["causal_change"].values.max()
             ),
         ),
         arrays={
@@ -183,7 +189,8 @@ def table(subject: Subject) -> Frame:
     rows = owner.model.positions.weight.detach().double().numpy()
     length = len(rows)
     refusal = _refusal(owner.model, owner.ids(length + 1))
-    shown_rows, shown_features = rows[-6:, :24], 24
+    last = range(max(length - 6, 0), length)
+    shown_rows, shown_features = rows[last.start :, :24], 24
     return Frame(
         key="learned",
         title="2018: learn every row",
@@ -192,7 +199,7 @@ def table(subject: Subject) -> Frame:
             "and there is none."
         ),
         alt=(
-            f"A heat map of the last six rows of a learned table, places {length - 6} to {length - 1}, "
+            f"A heat map of the last rows of a learned table, places {last[0]} to {last[-1]}, "
             f"{shown_features} features of {rows.shape[1]}. Under it a dashed empty row, place {length}, "
             f"and what the model answers: {refusal}"
         ),
@@ -204,7 +211,7 @@ def table(subject: Subject) -> Frame:
         ),
         arrays={
             "rows": Array(values=shown_rows.round(4), axes=("place", "feature"), source="positions.weight"),
-            "places": Array(values=np.arange(length - 6, length), axes=("place",), source="positions.weight"),
+            "places": Array(values=np.array(last), axes=("place",), source="positions.weight"),
         },
         facts={"length": length, "refusal": refusal, "parameters": int(rows.size)},
         source=f"{owner.name if mine else f'Fork learned-position, as initialized, seed {subject.seed}'}.",

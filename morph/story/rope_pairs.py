@@ -21,6 +21,8 @@ QUERY_AT, KEY_AT = 7, 4
 """Places of the pair that frames 5 to 7 turn."""
 SLIDE = 6
 """Places by which frame 7 moves both, on the picture; the measured slides go further."""
+FARTHEST = 512
+"""Places by which both are moved at most."""
 DIALS = 12
 """Most pairs drawn as dials."""
 AVOIDED = "kmnq"
@@ -243,7 +245,7 @@ def _score(live: Live, m: float, n: float) -> float:
 
 
 def slide(live: Live) -> Frame:
-    slides = np.arange(live.length + 1)
+    slides = np.arange(max(SLIDE, min(live.length, FARTHEST)) + 1)
     both = np.array([_score(live, QUERY_AT + s, KEY_AT + s) for s in slides.tolist()])
     alone = np.array([_score(live, QUERY_AT + s, KEY_AT) for s in slides.tolist()])
     whole = _whole(live, slides)
