@@ -279,6 +279,21 @@ def test_a_model_with_a_sink_shows_its_own() -> None:
     assert sink["first"].values.tolist() == sink["first_with_sink"].values.tolist()
 
 
+def test_windows_longer_than_a_traced_text_say_so() -> None:
+    """100,000 tokens squared would not fit into memory; 512 do, four windows of them no more."""
+    for window, lost in ((100_000, ["window", "cache", "stack", "work"]), (512, [])):
+        layout = Interleaved(n_local=3, local=SlidingWindow(window=window))
+        found = figure(model=replace(stage(9, "nano"), layout=layout))
+        assert [f.key for f in found.frames if f.absent] == lost
+        assert all(f.check() for f in found.frames)
+        assert next(f for f in found.frames if f.key == "causal").facts["tokens"] == 1024
+
+
+def test_a_model_without_any_softmax() -> None:
+    found = figure(model=replace(stage(14, "nano"), n_layers=1))
+    assert [f.key for f in found.frames if f.absent] == ["causal", "window", "cache", "stack", "work", "tables", "sink"]
+
+
 def test_a_long_window_is_drawn_in_cells() -> None:
     wide = replace(stage(9, "nano"), layout=Interleaved(n_local=3, local=SlidingWindow(window=100)))
     look = Look(subject(wide))

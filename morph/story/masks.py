@@ -36,6 +36,8 @@ NAME, NUMBER, TITLE = "masks", 7, "Holes in the mask"
 CELLS, SMALL = 64, 32
 """Rows of a large map and of a small one; a longer text is drawn in cells of several tokens."""
 MOST_MAPS = 6
+LONGEST = 1024
+"""Tokens of a pass at most: every layer's scores are held, and their number is the square."""
 NO_WINDOW = "No layer of this model has a window."
 
 
@@ -87,7 +89,14 @@ class Look:
     @cached_property
     def length(self) -> int:
         """Tokens of the pass: `spans` windows, without one a map's worth."""
-        return min(self.spans * self.window or CELLS, self.most)
+        return min(self.spans * self.window or CELLS, self.most, LONGEST)
+
+    @property
+    def unseen(self) -> str:
+        """Why no window can be shown, as a sentence; "" where one can."""
+        if self.window >= LONGEST:
+            return f"This model's windows of {self.window:,} tokens are no shorter than the {LONGEST:,} read here."
+        return "" if self.window else NO_WINDOW
 
     @cached_property
     def seen(self) -> Trace:
@@ -114,7 +123,7 @@ class Look:
     @property
     def head(self) -> int:
         """The head shown: the one of the far layer that looks furthest back, or the first."""
-        return int(np.argmax(self.beyond)) if self.far is not None and self.window else 0
+        return int(np.argmax(self.beyond)) if self.far is not None and 0 < self.window < self.length else 0
 
     @cached_property
     def limit(self) -> float:
@@ -217,8 +226,8 @@ def _pairs(look: Look, layer: int) -> int:
 
 def _window(look: Look) -> Frame:
     key, title, layer, w, n = "window", "A window hides the rest", look.local, look.window, look.length
-    if layer is None:
-        return absent(key, title, NO_WINDOW)
+    if layer is None or look.unseen:
+        return absent(key, title, look.unseen)
     facts, arrays, far = _layer_facts(look, layer) | {"window": w}, _layer_arrays(look, layer), ""
     if look.far is not None and n > w:
         arrays["beyond"] = Array(
@@ -249,8 +258,8 @@ def _window(look: Look) -> Frame:
 def _cache(look: Look) -> Frame:
     key, title = "cache", "The window caps the cache"
     local, far, w = look.local, look.far, look.window
-    if local is None:
-        return absent(key, title, NO_WINDOW + " Every cache of keys and values goes on growing.")
+    if local is None or look.unseen:
+        return absent(key, title, look.unseen + " Every cache of keys and values goes on growing.")
     step = max(1, w // 8)
     steps = max(1, min(4 * w, look.most) // step)
     ids, cache, weighed = look.subject.ids(steps * step), look.subject.model.new_cache(1), []
@@ -295,8 +304,8 @@ def _cache(look: Look) -> Frame:
 
 def _stack(look: Look) -> Frame:
     key, title = "stack", "A stack of masks"
-    if look.local is None:
-        return absent(key, title, NO_WINDOW + " All its masks are the same.")
+    if look.unseen:
+        return absent(key, title, look.unseen + " All its masks are the same.")
     last = look.far if look.far is not None else min(4, len(look.windows)) - 1
     layers = [layer for layer in range(last + 1) if look.windows[layer] != 0][-MOST_MAPS:]
     n, last_key = look.length, [look.mask(layer)[-1, 0] for layer in layers]

@@ -183,6 +183,8 @@ def _tables_hold(frame: Frame) -> bool:
 
 def sink_frame(own: Subject) -> Frame:
     """Weight on token 0 in every head, and what a learned sink takes, in a model recorded with one."""
+    if not softmax_layers(own):
+        return absent("sink", "Is token 0 a sink?", "No layer of this model has weights that add up to 1.")
     first, even = first_token(own)
     with_sink = own if own.config.attention.sink else recorded("sink", own.seed if own.seed in (0, 1) else 0)
     seen, layers = _passes(with_sink)
