@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -149,6 +150,41 @@ def test_any_model_gets_its_frames(model: str) -> None:
     )
     exact = {"bus", "attention", "feed-forward", "sum", "post-norm"} - gone
     assert all(frame.check() for frame in frames if frame.key in exact)
+
+
+ONLY_DEEP = {
+    "sizes": ("On average the feed-forward network", "The ranges named"),
+    "growth": ("As initialized", "The curve misses"),
+    "angles": ("As initialized", "The mean is that"), "shares": ("In the last two layers", "The shares named"),
+    "post-norm": ("The RMS stays at 1, x₀'s factor", "The RMS stays at 1, and"),
+    "pre-norm": ("The factor on x₀ is 1 throughout, the parts", "The factor on x₀ is 1 throughout, and"),
+    "gradient": ("Relative to the top", "The gradient at the top is the measure"),
+}  # fmt: skip
+"""How the claim about the recorded model begins, and the one made where that does not hold."""
+
+
+@pytest.mark.parametrize("key", ONLY_DEEP)
+def test_the_recorded_model_does_what_only_deep_trained_ones_do(key: str) -> None:
+    for seed in SEEDS:
+        assert at(key, seed).claim.text.startswith(ONLY_DEEP[key][0])
+
+
+def test_a_model_that_is_otherwise_claims_what_holds_of_it() -> None:
+    """One layer, untrained and "trained"; one token; norms that store their gain's distance from 1."""
+    flat = dataclasses.replace(morph.stage(13, "nano"), n_layers=1)
+    short = dataclasses.replace(morph.stage(9, "nano"), context_length=1)
+    models = [flat, morph.build(flat, seed=1), short, morph.fork("zero-centred-norm", "nano")]
+    plain = set()
+    for model in models:
+        for frame in figure("residual", model=model).frames:
+            assert frame.check(), f"{frame.key}: {frame.claim.text}"
+            json.dumps(dict(frame.facts), allow_nan=False)
+            if frame.key in ONLY_DEEP and frame.claim.text.startswith(ONLY_DEEP[frame.key][1]):
+                plain.add(frame.key)
+                name = {"angles": "cosines", "growth": "curve", "gradient": "pre"}.get(frame.key)
+                name = name or ("error" if "norm" in frame.key else "attention")
+                assert not with_array(frame, name, lambda v: 1.5 * v + 0.1).check()
+    assert plain >= {"growth", "angles", "shares", "post-norm", "pre-norm", "gradient"}
 
 
 def test_a_branch_that_reads_the_stream_itself_shows_no_copy() -> None:

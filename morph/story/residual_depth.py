@@ -88,6 +88,13 @@ def sizes(m: Material) -> Frame:
                 and min(data(frame, "feed_forward").min(), data(frame, "attention").min()) > 0.1
             ),
         ),
+        plain=Claim(
+            text="The ranges named are those of the writes.",
+            holds=lambda frame: all(
+                near(np.array([w.min(), w.max()]), np.array([d.min(), d.max()]))
+                for w, d in ((f.numpy(), data(frame, "feed_forward")), (a.numpy(), data(frame, "attention")))
+            ),
+        ),
         arrays={
             **halves(it.writes, "", "RMS over tokens and features of blocks.*.{}_delta"),
             **(halves(m.start.writes, "first_", "the same, as initialized") if m.start else {}),
@@ -135,6 +142,7 @@ def growth(m: Material) -> Frame:
             text="As initialized, growth is that of independent writes within 15%; the trained departs twice as far.",
             holds=_growth_holds,
         ),
+        plain=Claim(text="The curve misses the stream by as much as is said.", holds=lambda f: _told(f)),
         arrays=arrays,
         facts=facts,
     )
@@ -144,12 +152,17 @@ def _high(off: float) -> str:
     return f"{percent(abs(off))} too {'high' if off > 0 else 'low'}"
 
 
-def _growth_holds(f: Frame) -> bool:
-    def off(prefix: str) -> float:
-        return float(np.abs(data(f, f"{prefix}curve") / data(f, f"{prefix}rms") - 1).max())
+def _off(f: Frame, prefix: str) -> float:
+    return float(np.abs(data(f, f"{prefix}curve") / data(f, f"{prefix}rms") - 1).max())
 
-    told = abs(off("") - f.facts["curve_misses"]) < 0.01
-    return told and ("first_rms" not in f.arrays or (off("first_") < 0.15 and off("") > 2 * off("first_")))
+
+def _told(f: Frame) -> bool:
+    return abs(_off(f, "") - f.facts["curve_misses"]) < 0.01
+
+
+def _growth_holds(f: Frame) -> bool:
+    alike = "first_rms" not in f.arrays or (_off(f, "first_") < 0.15 and _off(f, "") > 2 * _off(f, "first_"))
+    return _told(f) and alike
 
 
 def angles(m: Material) -> Frame:
@@ -196,13 +209,18 @@ def angles(m: Material) -> Frame:
                 abs(f.facts["random_spread"] * D**0.5 - 1) < 0.03
                 and abs(f.facts.get("first_spread", D**-0.5) / f.facts["random_spread"] - 1) < 0.1
                 and f.facts["mean"] > f.facts.get("first_mean", -1) + 0.03
-                and abs(float(data(f, "pairs").sum()) - 1) < 0.01
-                and abs(off_diagonal_mean(data(f, "cosines")) - f.facts["mean"]) < 1e-3
+                and _counted(f)
             ),
         ),
+        plain=Claim(text="The mean is that of the map, and the histogram counts every pair.", holds=_counted),
         arrays=arrays,
         facts=facts,
     )
+
+
+def _counted(f: Frame) -> bool:
+    whole = abs(float(data(f, "pairs").sum()) - 1) < 0.01
+    return whole and abs(off_diagonal_mean(data(f, "cosines")) - f.facts["mean"]) < 1e-3
 
 
 def shares(m: Material) -> Frame:
@@ -223,6 +241,12 @@ def shares(m: Material) -> Frame:
             text="In the last two layers a write is less than half as large a share as in the first two.",
             holds=lambda f: all(
                 data(f, half)[-2:].mean() < 0.5 * data(f, half)[:2].mean() for half in ("attention", "feed_forward")
+            ),
+        ),
+        plain=Claim(
+            text="The shares named are those of the first and the last layer.",
+            holds=lambda f: (
+                [percent(float(data(f, half)[i])) for half in ("feed_forward", "attention") for i in (0, -1)] == ends
             ),
         ),
         arrays={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,12 @@ def make(
     claim: Claim,
     arrays: dict[str, Array],
     facts: Mapping[str, Any] | None = None,
+    plain: Claim | None = None,
 ) -> Frame:
-    """A frame with its aside and its source; `models` says who is in it: "shown", "both" or "placed"."""
+    """A frame with its aside and its source; `models` says who is in it: "shown", "both" or "placed".
+
+    What deep trained models do need not be true of a reader's: where `claim` does not hold, the frame claims `plain`.
+    """
     subject, layers = m.it.subject, m.it.subject.config.n_layers
     states = {
         "shown": "trained" if m.start else "as initialized",
@@ -62,7 +66,7 @@ def make(
         "both": f"{subject.name}; RMS and means over {tokens} tokens",
         "placed": f"the same config and seed, untrained, its norms in five places; RMS and means over {tokens} tokens",
     }[models]
-    return Frame(
+    made = Frame(
         key=key,
         title=title,
         caption=caption,
@@ -78,6 +82,7 @@ def make(
         },
         source=f"{what[0].upper()}{what[1:]}.",
     )
+    return made if plain is None or made.check() else replace(made, claim=plain)
 
 
 # ---- arrays ----

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from morph.config import GatedDeltaNet
+from morph.nn.norm import ZeroCentredRMSNorm
 from morph.story.frame import Claim, Frame, absent
 from morph.story.residual_kit import FEATURES, WORDS, Material, data, drawn, make, near, numbers, rms_of
 from morph.story.text import shown
@@ -93,7 +94,8 @@ def _write(m: Material, write: int, *, key: str, title: str, caption: Callable[[
     if facts["norm"]:
         with torch.no_grad():
             vectors["copy"] = norm(before)
-        gain, shift = norm.get_parameter("weight"), getattr(norm, "bias", 0.0)
+        kept = 1.0 if isinstance(norm, ZeroCentredRMSNorm) else 0.0
+        gain, shift = kept + norm.get_parameter("weight"), getattr(norm, "bias", 0.0)
         facts["unit"] = rms_of((vectors["copy"] - shift) / gain)
         size = f"(root mean square, RMS, {rms_of(vectors['copy']):.2f})"
         copies = f"normalized copies {size} of" if write == 0 else "a normalized copy of"

@@ -48,6 +48,10 @@ def post_norm(m: Material) -> Frame:
                 and float(data(f, "error")) < 1e-4
             ),
         ),
+        plain=Claim(
+            text="The RMS stays at 1, and the weighted parts add up to the last state.",
+            holds=lambda f: float(np.abs(data(f, "rms")[1:] - 1).max()) < 0.01 and float(data(f, "error")) < 1e-4,
+        ),
         arrays=arrays,
         facts={"placement": "post"},
     )
@@ -74,6 +78,10 @@ def pre_norm(m: Material) -> Frame:
                 and float(data(f, "error")) < 1e-4
                 and float(data(f, "rms")[-1]) > 2 * float(data(f, "rms")[0])
             ),
+        ),
+        plain=Claim(
+            text="The factor on x₀ is 1 throughout, and the parts add up to the last state.",
+            holds=lambda f: bool((data(f, "left") == 1).all()) and float(data(f, "error")) < 1e-4,
         ),
         arrays=arrays,
         facts={"placement": "pre"},
@@ -152,6 +160,10 @@ def backward(m: Material) -> Frame:
                 and float(data(f, "depth-scaled-sandwich")[1]) < 0.5 * min(float(data(f, n)[1]) for n in PLACEMENTS[:4])
                 and all(float(data(f, n)[-1]) == 1 for n in PLACEMENTS)
             ),
+        ),
+        plain=Claim(
+            text="The gradient at the top is the measure, 1 under every placement.",
+            holds=lambda f: all(float(data(f, n)[-1]) == 1 for n in PLACEMENTS),
         ),
         arrays={
             name: numbers(g / g[-1], ("layers passed",), "‖∂ loss / ∂ stream‖ after each layer, over that at the top")

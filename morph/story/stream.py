@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from morph.config import RMSNorm
+from morph.config import LayerNorm, LayerNormNoBias, ModelConfig
 from morph.measure.trace import trace
 from morph.model import Decoder
 from morph.nn.block import Block
@@ -100,8 +100,13 @@ def rebuilt(stream: Stream, weights: Float[Tensor, "W1 S"] | None = None) -> Flo
     if weights is not None:
         parts = parts * weights[..., None].to(parts.dtype)
     whole = parts.sum(0)
-    centres = stream.subject.config.placement == "post" and not isinstance(stream.subject.config.norm, RMSNorm)
-    return whole - whole.mean(-1, keepdim=True) if centres else whole
+    centred = stream.subject.config.placement == "post" and centres(stream.subject.config)
+    return whole - whole.mean(-1, keepdim=True) if centred else whole
+
+
+def centres(config: ModelConfig) -> bool:
+    """Whether a norm takes the mean away."""
+    return isinstance(config.norm, LayerNorm | LayerNormNoBias)
 
 
 def fitted(stream: Stream) -> tuple[float, Float[Tensor, "L1"]]:
@@ -148,7 +153,7 @@ def divisions(stream: Stream) -> Float[Tensor, "W S"]:
     config = stream.subject.config
     if config.placement == "post":
         into = (stream.states[:-1] + stream.deltas).double()
-        if not isinstance(config.norm, RMSNorm):
+        if centres(config):
             into = into - into.mean(-1, keepdim=True)
         scales = torch.rsqrt(into.square().mean(-1) + config.norm.eps)
     return scales
