@@ -289,6 +289,11 @@ def test_windows_longer_than_a_traced_text_say_so() -> None:
         assert next(f for f in found.frames if f.key == "causal").facts["tokens"] == 1024
 
 
+def test_a_model_whose_first_layer_is_dense() -> None:
+    found = figure(model=morph.fork("dense-first", "nano"))
+    assert all(f.check() for f in found.frames) and not next(f for f in found.frames if f.key == "work").absent
+
+
 def test_a_model_without_any_softmax() -> None:
     found = figure(model=replace(stage(14, "nano"), n_layers=1))
     assert [f.key for f in found.frames if f.absent] == ["causal", "window", "cache", "stack", "work", "tables", "sink"]

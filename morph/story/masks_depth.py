@@ -162,7 +162,7 @@ def work_frame(own: Subject) -> Frame:
     sizes = [s for s in SIZES if s <= (config.position_limit or s)]
     if spec.window >= SIZES[-1]:
         return absent(key, title, f"Windows of {spec.window:,} tokens hide nothing in {SIZES[-1]:,} tokens.")
-    one = replace(config, n_layers=1, layout=AllLocal(local=spec))
+    one = replace(config, n_layers=1, layout=AllLocal(local=spec), feed_forward=config.feed_forward_in(0))
     single = subject(one, seed=own.seed)
     dense = np.array([dense_flops(single.model, single.ids(s))[0] for s in sizes])
     blocks = np.array([blocked_flops(config.attention, s, spec.window) for s in sizes])
