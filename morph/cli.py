@@ -194,19 +194,20 @@ def show(stage: Stage, size: Size = "tiny") -> None:
     slug = name_of(stage)
     if slug in FORKS:
         fork = FORKS[slug]
+        configs = {fork.base: config_of(fork.base, size), slug: config_of(slug, size)}
         print(f"Fork {slug}: {fork.title} ({fork.origin}, {fork.year})\n")
         told = {"from": fork.before, "to": fork.after, "question": fork.question, "source": fork.source}
-        _print_change(told, {fork.base: config_of(fork.base, size), slug: config_of(slug, size)})
+        _print_change(told, configs)
         return
     number = number_of(slug)
+    stages = {f"stage {k}": morph.stage(k, size=size) for k in (max(number - 1, 0), number)}
     if number == 0:
         print("Stage 0, 2017: the block of Attention Is All You Need (Vaswani et al., 2017), as a decoder.\n")
-        print(morph.stage(0, size=size).to_toml())
+        print(stages["stage 0"].to_toml())
         return
     step = STEPS[number - 1]
     print(f"Step {number}, {step.slug}: {step.title} ({step.origin}, {step.year})\n")
     told = {"from": step.before, "to": step.after, "why": step.pressure, "relation": step.relation}
-    stages = {f"stage {k}": morph.stage(k, size=size) for k in (number - 1, number)}
     _print_change(told | {"source": step.source}, stages)
 
 

@@ -94,6 +94,12 @@ ATTACKS = [
     (["generate", "text", "--prompt", "x", "--seed", str(2**64)], "seed is 18446744073709551616"),
     (["generate", "text", "--prompt", "\ud800"], "the prompt has a character that is no text, at 0"),
     (["count", "0", "--context", str(10**29)], "give 1 to 1,000,000,000,000 tokens"),
+    (["render", "rope", "--frames", "9" * 5000], "is no list of frames"),
+    (["render", "rope", "--model", LONG], "is no folder of a run, no stage and no fork"),
+    (["render", "rope", "--model", "9", "--seed", str(2**32)], "seed is 4294967296: give a whole number from 0 to"),
+    (["render", "morph", "--out", "tube/x"], "tube is a file"),
+    (["show", "alibi", "--size", "huge"], "unknown size 'huge'"),
+    (["show", "9", "--size", "huge"], "unknown size 'huge'"),
     (["count", "0", "--context", "1e29"], "Invalid value for '--context'"),
 ]
 

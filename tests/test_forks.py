@@ -66,7 +66,7 @@ def test_unknown_names_suggest_the_nearest(word: int | str, hint: str) -> None:
     assert repr(str(word)) in str(error.value)
     assert not hint or f"did you mean '{hint}'" in str(error.value)
     with pytest.raises(MorphError, match="unknown fork"):
-        morph.fork(str(word))
+        morph.fork(word)  # type: ignore[arg-type]
 
 
 # ---- what follows from the config ----

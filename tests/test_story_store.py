@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import morph
 from morph.errors import MorphError
 from morph.story import figure, store
 from morph.story.frame import Array, Claim, Figure, Frame
@@ -88,8 +90,6 @@ def test_the_name_follows_from_everything_the_figure_depends_on(tmp_path: Path) 
 def test_a_model_is_what_it_holds() -> None:
     import torch
 
-    import morph
-
     model = morph.build(morph.stage(13, "nano"))
     before = store.digest("rope", {"model": model})
     assert before == store.digest("rope", {"model": morph.build(model.config)})
@@ -108,6 +108,31 @@ def test_what_is_no_figure_is_named(place: Path, name: str) -> None:
 def test_what_is_no_model_is_named(place: Path, model: str) -> None:
     with pytest.raises(MorphError, match="is no folder of a run, no stage and no fork"):
         store.stored("rope", model=model)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "x"])
+def test_a_seed_that_no_run_has(place: Path, seed: int) -> None:
+    with pytest.raises(MorphError, match="give a whole number from 0 to 4294967295"):
+        store.stored("rope", model="9", seed=seed)
+
+
+def test_a_run_of_any_name(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders may be called what no figure can set: a byte that is no UTF-8, a line's end, sixty letters."""
+    import morph.train
+    from morph.story.subject import subject
+
+    text = tmp_path / os.fsdecode(b"text\xff.py")
+    text.write_text("for key in keys: total += counts[key]\n" * 200)
+    corpus = morph.train.load_corpus(text)
+    config = morph.stage(0, "nano")
+    out = tmp_path / os.fsdecode(b"\xff\nrun" + b"n" * 60)
+    morph.train.Run.create(out, config, morph.train.Recipe(), corpus, "cpu", "2017")
+    monkeypatch.setattr(morph.train, "load_model", lambda run: morph.build(config))
+    shown = subject(str(out))
+    assert shown.name == f"your run ??run{18 * 'n'}… (2017), 0 steps"
+    json.dumps(shown.provenance, ensure_ascii=False).encode()
+    assert len(store.digest("rope", {"model": str(out)})) == 24
+    assert len(store.stored("rope", model=str(out)).frames) == 12
 
 
 def test_the_oldest_figures_go(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

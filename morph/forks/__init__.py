@@ -29,8 +29,8 @@ def fork(slug: str, size: str = "tiny") -> ModelConfig:
     Raises:
         MorphError: for an unknown fork or size.
     """
-    if slug not in FORKS:
-        raise MorphError(f"unknown fork {slug[:40]!r}: give one of {', '.join(FORKS)}{nearest(slug, FORKS)}")
+    if str(slug) not in FORKS:
+        raise MorphError(f"unknown fork {str(slug)[:40]!r}: give one of {', '.join(FORKS)}{nearest(slug, FORKS)}")
     entry = FORKS[slug]
     return entry.apply(config_of(entry.base, size), size_of(size))
 

@@ -73,7 +73,7 @@ def digest(name: str, options: Mapping[str, Any]) -> str:
     parts = [code_digest(_PACKAGE, _LEFT_OUT), name, *_versions("torch", "numpy"), platform.python_version()]
     for key in sorted(options):
         parts += [key, *_identity(options[key])]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    return hashlib.sha256(os.fsencode("\0".join(parts))).hexdigest()[:24]
 
 
 @cache

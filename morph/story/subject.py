@@ -28,6 +28,8 @@ from morph.story.text import tokens
 
 RECORDED = ("deep", "windows", "sink", "experts", "experts-auxiliary", "experts-unbalanced")
 """Names of the recorded models; each is there for the seeds 0 and 1."""
+MOST_LETTERS = 24
+"""Of a run's name in a figure."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,10 @@ def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, 
         size: of a stage or fork.
 
     Raises:
-        MorphError: when it is none of these.
+        MorphError: when it is none of these, and for a seed that a run could not have.
     """
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise MorphError(f"seed is {seed!r}: give a whole number from 0 to {2**32 - 1}")
     if isinstance(source, Decoder):
         model = copy.deepcopy(source).float().cpu().eval()  # the reader's own stays as it is
         return Subject(model, "your model", True, seed, provenance={"model": "given", "seed": seed})
@@ -153,9 +157,16 @@ def _from_run(path: Path) -> Subject:
 
     run = Run.load(path)
     model, records = load_model(run), tuple(run.metrics())
-    what = run.facts["stage"] or "a config of its own"
+    what, name = run.facts["stage"] or "a config of its own", _written(path.resolve().name)
+    told = os.fsencode(json.dumps(run.facts, ensure_ascii=False)).decode(errors="replace")  # paths need not be UTF-8
     facts = {
-        "model": f"run {path.name}: {what}", "config": run.config.to_dict(), "seed": run.seed,
-        "training": run.facts, "steps": len(records),
+        "model": f"run {name}: {what}", "config": run.config.to_dict(), "seed": run.seed,
+        "training": json.loads(told), "steps": len(records),
     }  # fmt: skip
-    return Subject(model, f"your run {path.name} ({what}), {len(records)} steps", True, run.seed, records, facts)
+    return Subject(model, f"your run {name} ({what}), {len(records)} steps", True, run.seed, records, facts)
+
+
+def _written(name: str) -> str:
+    """A folder's name as figures write it: on one line, in signs that can be set, and short enough for a corner."""
+    signs = "".join(sign if sign.isprintable() else "?" for sign in name)
+    return signs if len(signs) <= MOST_LETTERS else f"{signs[: MOST_LETTERS - 1]}…"
