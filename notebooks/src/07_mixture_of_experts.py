@@ -255,7 +255,7 @@ print("biases of four experts with 5, 1, 3 and 3 tokens:", [round(v, 3) for v in
 
 # %%
 corpus = load_corpus()
-steps = 6 if QUICK else 90
+steps = 3 if QUICK else 90
 
 
 def loads_in_training(config: morph.ModelConfig) -> torch.Tensor:
