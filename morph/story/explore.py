@@ -6,8 +6,6 @@ of any figure.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,7 +14,6 @@ import morph
 from morph.errors import MorphError
 from morph.measure.trace import Trace
 from morph.model import Decoder
-from morph.nn.attention import SoftmaxAttention
 from morph.story.frame import Array, Claim, Frame
 from morph.story.stream import states_in
 from morph.story.subject import Subject
@@ -54,14 +51,14 @@ def attention(source: Subject, text: str) -> Frame:
     sentence about layers that have none. A score out of sight is NaN.
     """
     ids, seen = _traced(source, text)
-    layers = [i for i, block in enumerate(source.model.blocks) if isinstance(_mixer(block), SoftmaxAttention)]
+    layers = list(source.softmax)
     if not layers:
         raise MorphError(f"no layer of {source.name} has attention weights; give a model with softmax attention")
     weights = torch.stack([seen[f"blocks.{i}.attention.weights"][0] for i in layers])
     scores = torch.stack([seen[f"blocks.{i}.attention.scores"][0] for i in layers])
     others = [i for i in range(len(source.model.blocks)) if i not in layers]
     missing = f"Layers {_listed(others)} keep a state and have no attention weights." if others else ""
-    windows = [_mixer(source.model.blocks[i]).window for i in layers]
+    windows = [organ.window for organ in source.softmax.values()]
     return Frame(
         key="attention",
         title="Who looks at whom",
@@ -178,10 +175,6 @@ def _traced(source: Subject, text: str) -> tuple[list[int], Trace]:
     with torch.no_grad(), morph.trace(model) as seen:
         model(torch.tensor([ids]))
     return ids, seen
-
-
-def _mixer(block: Any) -> Any:
-    return block.attention
 
 
 def _router(what: str) -> str:

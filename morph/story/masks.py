@@ -23,7 +23,6 @@ import torch
 from morph.config import ModelConfig
 from morph.measure.trace import Trace, trace
 from morph.model import Decoder
-from morph.nn.attention import SoftmaxAttention
 from morph.story.frame import Array, Claim, Figure, Frame, absent
 from morph.story.masks_depth import reach_frames, work_frame
 from morph.story.masks_field import olmo_frame, sink_frame, tables_frame
@@ -63,8 +62,8 @@ class Look:
     @cached_property
     def windows(self) -> list[int | None]:
         """Each layer's window; None where a layer sees all, 0 where it has no softmax."""
-        mixers = [block.attention for block in self.subject.model.blocks]
-        return [mixer.window if isinstance(mixer, SoftmaxAttention) else 0 for mixer in mixers]
+        softmax = self.subject.softmax
+        return [softmax[i].window if i in softmax else 0 for i in range(self.subject.config.n_layers)]
 
     @property
     def local(self) -> int | None:

@@ -30,7 +30,6 @@ from morph.config import (
     YarnRope,
 )
 from morph.measure.trace import Trace, trace
-from morph.nn.attention import SoftmaxAttention
 from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.subject import Subject, recorded, subject
 from morph.story.written import in_bytes
@@ -155,8 +154,7 @@ def _turner(position: Any) -> str:
 def _turned(one: Subject, layer: int) -> np.ndarray:
     """(pair, position): cosine of the angle by which a layer's queries turned, averaged over heads by length."""
     length = min(POSITIONS, one.config.position_limit or POSITIONS)
-    attention = one.model.blocks[layer].attention
-    assert isinstance(attention, SoftmaxAttention)
+    attention = one.softmax[layer]
     with trace(one.model) as seen, torch.no_grad():
         one.model(one.ids(length))
         before = seen[f"blocks.{layer}.attention.projected_queries"]
@@ -183,7 +181,7 @@ def _tables_hold(frame: Frame) -> bool:
 
 def sink_frame(own: Subject) -> Frame:
     """Weight on token 0 in every head, and what a learned sink takes, in a model recorded with one."""
-    if not softmax_layers(own):
+    if not own.softmax:
         return absent("sink", "Is token 0 a sink?", "No layer of this model has weights that add up to 1.")
     first, even = first_token(own)
     with_sink = own if own.config.attention.sink else recorded("sink", own.seed if own.seed in (0, 1) else 0)
@@ -194,7 +192,7 @@ def sink_frame(own: Subject) -> Frame:
     windows = any(isinstance(with_sink.config.mixer(layer), SlidingWindow) for layer in layers)
     layer, head = (int(i) for i in np.unravel_index(int(np.argmax(times)), times.shape))
     strongest = {
-        "layer": softmax_layers(own)[layer], "head": head, "mass": float(first[layer, head]),
+        "layer": list(own.softmax)[layer], "head": head, "mass": float(first[layer, head]),
         "times": round(float(times[layer, head]), 1),
     }  # fmt: skip
     at_most = f"at most {strongest['mass']:.0%}, {strongest['times']:.1f} times an even share"
@@ -225,7 +223,7 @@ def sink_frame(own: Subject) -> Frame:
             ),
         },
         facts={
-            "aside": own.name, "layers": softmax_layers(own), "sink_layers": layers, "strongest": strongest,
+            "aside": own.name, "layers": list(own.softmax), "sink_layers": layers, "strongest": strongest,
             "has_sink": strongest["times"] >= SINK,
             "beside": "with a learned sink" + ("" if windows else ", no windows"),
         },
@@ -233,16 +231,11 @@ def sink_frame(own: Subject) -> Frame:
     )  # fmt: skip
 
 
-def softmax_layers(one: Subject) -> list[int]:
-    """The layers that have attention weights."""
-    return [i for i, block in enumerate(one.model.blocks) if isinstance(block.attention, SoftmaxAttention)]
-
-
 def _passes(one: Subject) -> tuple[Trace, list[int]]:
     length = min(MOST, one.config.position_limit or MOST)
     with trace(one.model) as seen, torch.no_grad():
         one.model(one.ids(length, BATCH))
-    return seen, softmax_layers(one)
+    return seen, list(one.softmax)
 
 
 def _weights(seen: Trace, layer: int) -> np.ndarray:

@@ -68,11 +68,7 @@ class Layer:
 
 def layers(subject: Subject, length: int) -> list[Layer]:
     """The model's softmax layers after one pass over `length` tokens of the passage."""
-    found = {
-        index: block.attention
-        for index, block in enumerate(subject.model.blocks)
-        if isinstance(block.attention, SoftmaxAttention)
-    }
+    found = subject.softmax
     read: dict[SoftmaxAttention, Tensor] = {}
 
     def keep(attention: SoftmaxAttention, inputs: tuple[Tensor, ...]) -> None:

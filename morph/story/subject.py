@@ -23,6 +23,7 @@ from morph.config import ModelConfig
 from morph.errors import MorphError, nearest
 from morph.forks import FORKS, fork
 from morph.model import Decoder
+from morph.nn.attention import SoftmaxAttention
 from morph.steps import SLUGS, number_of, stage
 from morph.story.text import tokens
 
@@ -56,6 +57,12 @@ class Subject:
     def config(self) -> ModelConfig:
         """The model's config."""
         return self.model.config
+
+    @property
+    def softmax(self) -> dict[int, SoftmaxAttention]:
+        """The layers that mix by softmax attention: number -> organ."""
+        mixers = enumerate(block.attention for block in self.model.blocks)
+        return {layer: mixer for layer, mixer in mixers if isinstance(mixer, SoftmaxAttention)}
 
     def ids(self, length: int, batch: int = 1) -> Tensor:
         """Tokens of the figures' passage, (B, S); the seed moves where they start."""
@@ -115,6 +122,8 @@ def read_recording(path: Path) -> Subject:
         from safetensors import SafetensorError, safe_open
     except ModuleNotFoundError:
         raise MorphError("recorded models need safetensors: pip install -e '.[notebook]' in Morph's folder") from None
+    from morph.train.checkpoint import fill
+
     try:
         with safe_open(str(path), framework="pt") as file:
             header = {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
@@ -124,21 +133,8 @@ def read_recording(path: Path) -> Subject:
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise MorphError(f"{path} is no recorded model ({error}); make it again: python tools/record.py") from None
     model = morph.build(ModelConfig.from_dict(config), seed=seed)
-    fill(model, weights)
+    fill(model, weights, path, "make it again: python tools/record.py")
     return Subject(model.eval(), name, True, seed, tuple(metrics), facts)
-
-
-def fill(model: Decoder, weights: dict[str, Tensor]) -> None:
-    """Copy tensors into a model by name. Raises MorphError when names differ."""
-    held = {id(t): name for name, t in reversed(list(model.state_dict(keep_vars=True).items()))}
-    names = set(held.values())
-    if names != weights.keys():
-        odd = ", ".join(sorted(names ^ weights.keys())[:3])
-        raise MorphError(f"the weights do not fit the model ({odd}); record it again: python tools/record.py")
-    state = model.state_dict(keep_vars=True)
-    with torch.no_grad():
-        for name, tensor in weights.items():
-            state[name].copy_(tensor)
 
 
 def siblings(source: Subject, configs: Iterable[ModelConfig]) -> list[Subject]:

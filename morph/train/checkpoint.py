@@ -26,6 +26,7 @@ from morph.train.records import COUNT, DIGEST, SHARE, TABLE, TEXT, Kind, require
 from morph.train.runs import Run, config_digest
 
 KEEP = 2
+MISFIT = "restore config.json or train again in a new --out"
 WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
 
@@ -80,7 +81,7 @@ def restore(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer) -> Sta
     if folder is None:
         return State()
     record, tensors = _read(run, folder)
-    _fill(model, tensors[WEIGHTS], folder)
+    fill(model, tensors[WEIGHTS], folder, MISFIT)
     _set_moments(model, optimizer, tensors[MOMENTS], folder)
     _set_random_state(record["random"], folder)
     return State(record["step"], record["cpu_seconds"], record["load"])
@@ -93,7 +94,7 @@ def load_model(run: Run, device: str = "cpu") -> morph.Decoder:
         raise MorphError(f"{run.path} has no checkpoint yet: continue it with: morph train --out {run.path} --resume")
     _, tensors = _read(run, folder)
     model = morph.build(run.config, seed=run.seed, device=device)
-    _fill(model, tensors[WEIGHTS], folder)
+    fill(model, tensors[WEIGHTS], folder, MISFIT)
     return model.eval()
 
 
@@ -173,15 +174,13 @@ def _load_of(shape: tuple[int, int] | None) -> Kind:
     return Kind(f"null or {shape[0]} x {shape[1]} counts" if shape else "null", holds)
 
 
-def _fill(model: nn.Module, tensors: dict[str, Tensor], folder: Path) -> None:
+def fill(model: nn.Module, tensors: dict[str, Tensor], source: Path, remedy: str) -> None:
+    """Copy the tensors read from `source` into a model. Raises MorphError when names or shapes differ."""
     expected = unique_tensors(model)
     wrong = [n for n in expected if n not in tensors or tensors[n].shape != expected[n].shape]
     wrong += [n for n in tensors if n not in expected]
     if wrong:
-        raise MorphError(
-            f"{folder} does not fit the run's config (first difference: {wrong[0]}): "
-            f"restore config.json or train again in a new --out"
-        )
+        raise MorphError(f"{source} does not fit its config (first difference: {wrong[0]}): {remedy}")
     with torch.no_grad():
         for name, tensor in expected.items():
             tensor.copy_(tensors[name])
