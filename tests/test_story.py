@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import torch
 
 import morph
 from morph.errors import MorphError
-from morph.story import Array, Claim, Figure, Frame, figure, names
+from morph.story import MODULES, OPTIONS, Array, Claim, Figure, Frame, figure, names
 from tests.scene_boards import SWEEP, story
 
 
@@ -110,3 +112,9 @@ def test_stories_need_no_torch(tmp_path: Path) -> None:
 def test_facts_are_json() -> None:
     for frame in story().frames:
         assert json.loads(json.dumps(frame.to_dict())) == frame.to_dict()
+
+
+def test_options_are_those_that_the_modules_take() -> None:
+    assert MODULES.keys() == OPTIONS.keys()
+    for name, module in MODULES.items():
+        assert tuple(signature(import_module(module).figure).parameters) == OPTIONS[name]

@@ -12,7 +12,7 @@ from typing import Any
 from morph.errors import BAD_INPUT, MorphError, nearest
 from morph.rendering.job import Job
 from morph.rendering.pool import Result, run_all, workers_for
-from morph.story import Figure, names
+from morph.story import OPTIONS, Figure, names
 from morph.story.store import stored
 
 ALL = "all"
@@ -108,15 +108,13 @@ def _figures(words: Sequence[str]) -> list[str]:
 def _options(request: Request, name: str) -> dict[str, Any]:
     """The options that the figure is made with: of several figures, each gets those that it takes."""
     given = {"model": request.model or None, "seed": request.seed, "sweep": request.sweep}
-    takes = ("sweep",) if name == "morph" else ("model", "seed")
-    if len(_figures(request.figures)) > 1:
-        return {key: value for key, value in given.items() if key in takes and value is not None}
-    return {key: value for key, value in given.items() if value is not None}
+    several = len(_figures(request.figures)) > 1
+    return {key: v for key, v in given.items() if v is not None and (key in OPTIONS[name] or not several)}
 
 
 def _job(request: Request, name: str, several: bool) -> Job:
     folder = name
-    if request.model and name != "morph":  # another model's figure does not take the place of the recorded one's
+    if request.model and "model" in OPTIONS[name]:  # not in the place of the recorded one's
         folder += "-" + (re.sub(r"[^A-Za-z0-9._-]+", "-", Path(request.model).name).strip("-.") or "model")
     out = request.out or Path("out")
     return Job(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from morph.errors import MorphError, nearest
 from morph.story import Figure
-from morph.story.store import code_digest, stored
+from morph.story.store import code_digest, stored, versions
 from morph.train.files import remove_leftovers
 from morph.widgets import pages
 
@@ -86,17 +85,9 @@ def _key(figure: Figure, request: Mapping[str, Any]) -> str:
     widgets = Path(pages.__file__).parent
     parts = [
         json.dumps(figure.to_dict(), sort_keys=True), code_digest(scenes), code_digest(widgets),
-        json.dumps(request, sort_keys=True, default=str), *_versions(),
+        json.dumps(request, sort_keys=True, default=str), *versions(*_DRAWN_WITH),
     ]  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-
-
-def _versions() -> Iterator[str]:
-    for package in _DRAWN_WITH:
-        try:
-            yield f"{package} {version(package)}"
-        except PackageNotFoundError:
-            yield f"{package} absent"
 
 
 def _already(out: Path, manifest: str, key: str) -> list[Path] | None:

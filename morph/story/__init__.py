@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from inspect import signature
 from typing import Any
 
 from morph.errors import MorphError, nearest
@@ -17,6 +16,8 @@ MODULES = {
     "moe": "morph.story.moe",
 }
 """Figure name -> the module whose `figure(**options)` makes it."""
+OPTIONS = {"morph": ("sweep",)} | dict.fromkeys(("residual", "rope", "masks", "moe"), ("model", "seed"))
+"""Figure name -> the options that it takes; said here, so that nobody need import a module to know."""
 
 
 def names() -> tuple[str, ...]:
@@ -40,12 +41,10 @@ def figure(name: str, **options: Any) -> Figure:
         MorphError: for an unknown figure, an option that the figure does not take, or what its module refuses.
     """
     require_known(name)
-    make = import_module(MODULES[name]).figure
-    taken = signature(make).parameters
     for option in options:
-        if option not in taken:
-            raise MorphError(f"figure {name!r} takes no {option}; it takes {', '.join(taken)}")
-    made = make(**options)
+        if option not in OPTIONS[name]:
+            raise MorphError(f"figure {name!r} takes no {option}; it takes {', '.join(OPTIONS[name])}")
+    made = import_module(MODULES[name]).figure(**options)
     assert isinstance(made, Figure)
     return made
 

@@ -70,7 +70,7 @@ def stored(name: str, **options: Any) -> Figure:
 
 def digest(name: str, options: Mapping[str, Any]) -> str:
     """What the figure depends on, as 24 hexadecimal digits."""
-    parts = [code_digest(_PACKAGE, _LEFT_OUT), name, *_versions("torch", "numpy"), platform.python_version()]
+    parts = [code_digest(_PACKAGE, _LEFT_OUT), name, *versions("torch", "numpy"), platform.python_version()]
     for key in sorted(options):
         parts += [key, *_identity(options[key])]
     return hashlib.sha256(os.fsencode("\0".join(parts))).hexdigest()[:24]
@@ -105,7 +105,8 @@ def _identity(value: Any) -> Iterator[str]:
         yield repr(value)
 
 
-def _versions(*packages: str) -> Iterator[str]:
+def versions(*packages: str) -> Iterator[str]:
+    """Each package with its installed version, or absent."""
     for package in packages:
         try:
             yield f"{package} {version(package)}"
