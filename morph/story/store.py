@@ -12,12 +12,13 @@ import hashlib
 import json
 import os
 import platform
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import platformdirs
 
 from morph.errors import MorphError
 from morph.story import figure, require_known
@@ -36,12 +37,7 @@ def folder() -> Path:
     """Where figures are kept."""
     if place := os.environ.get(PLACE):
         return Path(place)
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "morph"
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "morph" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "morph"
+    return platformdirs.user_cache_path("morph", appauthor=False)
 
 
 def stored(name: str, **options: Any) -> Figure:
