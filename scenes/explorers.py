@@ -23,9 +23,9 @@ FEW_ACROSS, FEW_DOWN = 40, 24
 
 def attention(frame: Frame, place: Mapping[str, Any], theme: Theme) -> Board:
     """The map of one head."""
-    weights, facts = frame.arrays["weights"].values, frame.facts
+    weights, facts = frame.values("weights"), frame.facts
     layer, head = divmod(int(place.get("map", 0)), weights.shape[1])
-    grid = np.where(np.isnan(frame.arrays["scores"].values[layer, head]), np.nan, weights[layer, head])
+    grid = np.where(np.isnan(frame.values("scores")[layer, head]), np.nan, weights[layer, head])
     board = _board(frame, theme)
     limits = (0.0, float(np.nanmax(grid)))
     heat(board, "map", theme, grid, MAP, limits=limits)
@@ -43,7 +43,7 @@ def attention(frame: Frame, place: Mapping[str, Any], theme: Theme) -> Board:
 
 def token_trace(frame: Frame, place: Mapping[str, Any], theme: Theme) -> Board:
     """The size of the stream of one token, write by write, and what the head would say at the end."""
-    rms, write = frame.arrays["rms"].values, frame.arrays["write"].values
+    rms, write = frame.values("rms"), frame.values("write")
     token = min(int(place.get("token", 0)), rms.shape[1] - 1)
     board = _board(frame, theme)
     depth = np.arange(len(rms))
@@ -63,7 +63,7 @@ def token_trace(frame: Frame, place: Mapping[str, Any], theme: Theme) -> Board:
         _word(board, f"{key}:name", theme, words, (WIDE[2] + 0.15, lowest))
         lowest += 0.3  # names one above the other, in the order of the ends of their lines
     said = frame.facts["likely"][-1][token][0]
-    chance = float(frame.arrays["probability"].values[-1, token, 0])
+    chance = float(frame.values("probability")[-1, token, 0])
     words = f"token {token}, “{frame.facts['tokens'][token]}”: at the end, “{said}” with {chance:.2f}"
     _word(board, "token:name", theme, words, (WIDE[2], 2.85), "right")
     return board
@@ -71,7 +71,7 @@ def token_trace(frame: Frame, place: Mapping[str, Any], theme: Theme) -> Board:
 
 def routing(frame: Frame, place: Mapping[str, Any], theme: Theme) -> Board:
     """The experts of one layer against the tokens, filled by the weights."""
-    chosen, weights = frame.arrays["chosen"].values, frame.arrays["weights"].values
+    chosen, weights = frame.values("chosen"), frame.values("weights")
     layer = min(int(place.get("layer", 0)), len(chosen) - 1)
     grid = np.full((frame.facts["n_experts"], chosen.shape[1]), np.nan)
     np.put_along_axis(grid, chosen[layer].T, weights[layer].T, axis=0)

@@ -342,7 +342,7 @@ def _history(
     Counts start at zero. Losses are drawn from the lowest seed to the highest, on the range of all runs.
     """
     left, right, tall = CHART
-    everything, so_far = last.arrays[array].values, frame.arrays[array].values
+    everything, so_far = last.values(array), frame.values(array)
     pitch = (right - left) / len(everything)
     if everything.ndim == 1:
         scale = tall / max(float(everything.max()), 1)

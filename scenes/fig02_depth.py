@@ -20,7 +20,6 @@ from scenes.fig02_parts import (
     named,
     stream,
     text,
-    values,
 )
 from scenes.parts import polylines
 from scenes.theme import Theme
@@ -34,14 +33,14 @@ UNDER = -2.36
 def states_on_stream(board: Board, frame: Frame, theme: Theme, limit: float) -> None:
     """The stream, and on it every state of the token as a column."""
     stream(board, theme)
-    heat(board, "states", theme, values(frame, "states"), MAP, limits=(-limit, limit), signed=True)
+    heat(board, "states", theme, frame.values("states"), MAP, limits=(-limit, limit), signed=True)
     text(board, "states:name", theme, "x₀", LEFT + 0.75, STREAM + 0.35, "centre", size="label")
     text(board, "states:last", theme, f"x{_lower(frame.facts['layers'])}", 4.3, STREAM + 0.35, "centre", size="label")
 
 
 def under_states(frame: Frame, y: tuple[float, float], bottom: float = UNDER, top: float = -0.25) -> Axes:
     """A plot area whose x is the state's number, each below its column in the map above."""
-    count = values(frame, "states").shape[1]
+    count = frame.values("states").shape[1]
     return Axes((MAP[0], bottom, MAP[2], top), (-0.5, count - 0.5), y)
 
 
@@ -60,8 +59,8 @@ def _lower(number: int) -> str:
 def total(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """Every state above, every delta below, the same token and features; the sum's error at the right."""
     frame = figure.frames[index - 1]
-    deltas, facts = values(frame, "deltas"), frame.facts
-    limit, little = greatest(values(frame, "states")), greatest(deltas)
+    deltas, facts = frame.values("deltas"), frame.facts
+    limit, little = greatest(frame.values("states")), greatest(deltas)
     states_on_stream(board, frame, theme, limit)
     area = under_states(frame, (0, 1), top=-0.06)
     left = area.point(0.5, 0)[0]
@@ -70,8 +69,8 @@ def total(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     text(board, "deltas:name", theme, "every delta", LEFT, -1.1)
     text(board, "deltas:count", theme, f"{deltas.shape[1]} in all", LEFT, -1.42, ink=False)
     most = f"largest value of x{_lower(facts['layers'])}"
-    _told(board, theme, "largest", most, f"{float(values(frame, 'largest')):.1f}", 2.85)
-    _told(board, theme, "error", "largest error of the sum", small(float(values(frame, "error"))), 1.08)
+    _told(board, theme, "largest", most, f"{float(frame.values('largest')):.1f}", 2.85)
+    _told(board, theme, "error", "largest error of the sum", small(float(frame.values("error"))), 1.08)
     if facts["shown"] < facts["width"]:
         text(board, "states:shown", theme, f"{facts['shown']} of {facts['width']} features", LEFT, 0.05, ink=False)
     scale(board, "states.scale", theme, (SIDE, -0.17, 6.6, -0.03), limits=(-limit, limit), signed=True, text="{:g}")
@@ -88,10 +87,10 @@ def _told(board: Board, theme: Theme, key: str, words: str, number: str, y: floa
 def sizes(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """The states stay; each delta below them becomes a bar of its size."""
     frame = figure.frames[index - 1]
-    halves = {half: values(frame, half) for half in ("attention", "feed_forward")}
+    halves = {half: frame.values(half) for half in ("attention", "feed_forward")}
     top = greatest(*halves.values())
     if "states" in frame.arrays:
-        limit = greatest(values(frame, "states"))
+        limit = greatest(frame.values("states"))
         states_on_stream(board, frame, theme, limit)
         scale(board, "states.scale", theme, (SIDE, -0.17, 6.6, -0.03), limits=(-limit, limit), signed=True, text="{:g}")
     else:
@@ -108,7 +107,7 @@ def sizes(board: Board, figure: Figure, index: int, theme: Theme) -> None:
         ends[half] = np.array([halves[half][-1]])
         if f"first_{half}" in frame.arrays:
             xs = np.arange(1 + i, count, 2)
-            curve(board, f"first.{half}", theme, area, values(frame, f"first_{half}"), "ink", xs=xs, width=2, dash=True)
+            curve(board, f"first.{half}", theme, area, frame.values(f"first_{half}"), "ink", xs=xs, width=2, dash=True)
         rows[half] = halves[half].mean()
     words = {
         "attention": f"attention, mean {rows['attention']:.2f}",
@@ -129,7 +128,7 @@ def growth(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     frame = figure.frames[index - 1]
     facts, layers = frame.facts, frame.facts["layers"]
     names = [n for n in ("rms", "curve", "first_rms", "first_curve") if n in frame.arrays]
-    top = max(float(values(frame, n).max()) for n in names)
+    top = max(float(frame.values(n).max()) for n in names)
     area = Axes(PLOT, (0, layers), (0, 1.04 * top))
     axes(
         board, "plot", theme, area, x_label="layers passed", y_label="RMS of the stream",
@@ -137,7 +136,7 @@ def growth(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     )  # fmt: skip
     looks = {"rms": ("ink", THICK, False), "curve": ("muted", 3.5, True), "first_rms": ("ink", 4, False)}
     looks["first_curve"] = ("muted", 3.5, True)
-    curves = {name: values(frame, name) for name in names}
+    curves = {name: frame.values(name) for name in names}
     for name in sorted(names, key=lambda n: "curve" in n):
         role, width, dash = looks[name]
         curve(board, name, theme, area, curves[name], role, width=width, dash=dash)
@@ -169,7 +168,7 @@ def _round_ticks(top: float) -> list[float]:
 def angles(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """The cosines of all pairs as a map; how single cosines are spread, beside those of random vectors."""
     frame = figure.frames[index - 1]
-    facts, matrix = frame.facts, values(frame, "cosines").copy()
+    facts, matrix = frame.facts, frame.values("cosines").copy()
     np.fill_diagonal(matrix, np.nan)  # every delta's cosine with itself is 1 and says nothing
     board.cut = 0.2
     limit = greatest(matrix[~np.isnan(matrix)])
@@ -190,9 +189,9 @@ def angles(board: Board, figure: Figure, index: int, theme: Theme) -> None:
 
 def _spread(board: Board, frame: Frame, theme: Theme) -> None:
     """How often which cosine occurs: random vectors, the model as initialized, the model."""
-    facts, edges = frame.facts, values(frame, "bins")
+    facts, edges = frame.facts, frame.values("bins")
     middles = (edges[1:] + edges[:-1]) / 2
-    kinds = {k: values(frame, f"{k}pairs") for k in ("random_", "first_", "") if f"{k}pairs" in frame.arrays}
+    kinds = {k: frame.values(f"{k}pairs") for k in ("random_", "first_", "") if f"{k}pairs" in frame.arrays}
     inside = (middles > -0.62) & (middles < 0.72)
     top = max(float(shares.max()) for shares in kinds.values())
     area = Axes((0.75, -1.95, 6.45, 2.55), (-0.62, 0.72), (0, 1.02 * top))
@@ -222,7 +221,7 @@ def shares(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """Delta over stream by layer, both halves, trained and as initialized."""
     frame = figure.frames[index - 1]
     layers, prefixes = frame.facts["layers"], [p for p in ("", "first_") if f"{p}attention" in frame.arrays]
-    series = {f"{p}{h}": values(frame, f"{p}{h}") for p in prefixes for h in ("attention", "feed_forward")}
+    series = {f"{p}{h}": frame.values(f"{p}{h}") for p in prefixes for h in ("attention", "feed_forward")}
     low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())
     area = Axes(PLOT, (1, max(layers, 2)), (0.9 * low, 1.1 * high), log_y=True)
     ticks = [(t, percent(t)) for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5) if low <= t <= high]

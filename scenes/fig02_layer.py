@@ -7,7 +7,7 @@ import numpy as np
 from morph.story import Figure, Frame
 from scenes.board import Board
 from scenes.charts import Axes, arrow, axes, bars, heat, scale, token_row
-from scenes.fig02_parts import HALF, STREAM, WIDE, column, greatest, stream, text, values
+from scenes.fig02_parts import HALF, STREAM, WIDE, column, greatest, stream, text
 from scenes.parts import chip, organ, plus, polylines, wire
 from scenes.theme import Theme
 from scenes.type import label
@@ -28,13 +28,13 @@ BOX = (-2.2, BRANCH - 0.5, 0.35, BRANCH + 0.5)
 def _limit(figure: Figure) -> float:
     """One scale for all columns of the three frames."""
     names = ("stream", "before", "copy", "delta", "after")
-    return greatest(*(values(f, n) for f in figure.frames[:3] for n in names if n in f.arrays))
+    return greatest(*(f.values(n) for f in figure.frames[:3] for n in names if n in f.arrays))
 
 
 def bus(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """The columns of the last tokens at the left, that of the last one on the stream, its numbers below."""
     frame = figure.frames[index - 1]
-    facts, states = frame.facts, values(frame, "stream")
+    facts, states = frame.facts, frame.values("stream")
     limit, mine = _limit(figure), states[:, -1]
     left, right = TOKENS
     count = states.shape[1]
@@ -92,12 +92,12 @@ def write(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     stream(board, theme)
     taken = [(TAKEN, STREAM), (TAKEN, BRANCH)]
     board.put("branch:in", wire(theme, [*taken, (-4.75 if facts["norm"] else BOX[0] - 0.1, BRANCH)]))
-    column(board, old, theme, values(frame, "before"), BEFORE, STREAM, limit)
+    column(board, old, theme, frame.values("before"), BEFORE, STREAM, limit)
     _size(board, old, theme, frame, "before", ("before", "after attention")[second], BEFORE, STREAM)
     if facts["norm"]:
         chip(board, "norm", theme, "norm", "norm", (-4.3, BRANCH), (0.9, 0.44))
         arrow(board, "branch.norm", theme, (-3.85, BRANCH), (COPY - 0.2, BRANCH))
-        column(board, f"copy.{half}", theme, values(frame, "copy"), COPY, BRANCH, limit)
+        column(board, f"copy.{half}", theme, frame.values("copy"), COPY, BRANCH, limit)
         _size(board, "copy", theme, frame, "copy", "a copy", COPY, BRANCH)
         arrow(board, "branch.read", theme, (COPY + 0.15, BRANCH), (BOX[0] - 0.04, BRANCH))
     board.put(f"{role}:box", organ(theme, role, BOX, True))
@@ -105,13 +105,13 @@ def write(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     middle = (BOX[0] + BOX[2]) / 2
     board.put(f"{role}:label", label(words, "label", ink, "medium").at(middle, BRANCH, "centre"))
     arrow(board, "branch.out", theme, (BOX[2], BRANCH), (DELTA - 0.2, BRANCH))
-    column(board, f"delta.{half}", theme, values(frame, "delta"), DELTA, BRANCH, limit)
+    column(board, f"delta.{half}", theme, frame.values("delta"), DELTA, BRANCH, limit)
     _size(board, "delta", theme, frame, "delta", "delta", DELTA, BRANCH)
     board.put("branch:back", wire(theme, [(DELTA + 0.15, BRANCH), (BACK, BRANCH), (BACK, STREAM)]))
     disc, cross = plus(theme, (BACK, STREAM), 0.2)
     board.put("add", disc)
     board.put("add:cross", cross)
-    column(board, new, theme, values(frame, "after"), AFTER, STREAM, limit)
+    column(board, new, theme, frame.values("after"), AFTER, STREAM, limit)
     _size(board, new, theme, frame, "after", ("after attention", "after layer 1")[second], AFTER, STREAM)
     _followed(board, frame, theme)
     scale(board, "columns.scale", theme, (3.0, -2.32, 5.2, -2.17), limits=(-limit, limit), signed=True, text="{:.1f}")
@@ -128,7 +128,7 @@ def _size(board: Board, key: str, theme: Theme, frame: Frame, name: str, words: 
 def _followed(board: Board, frame: Frame, theme: Theme) -> None:
     """One feature's row marked on every column, and its sum in numbers."""
     feature = frame.facts["feature"]
-    rows = len(values(frame, "before"))
+    rows = len(frame.values("before"))
     offset = HALF - 2 * HALF * (feature["index"] + 0.5) / rows
     places = [(BEFORE, STREAM), (DELTA, BRANCH), (AFTER, STREAM)]
     marks = [[(x - 0.4, y + offset), (x - 0.15, y + offset)] for x, y in places]

@@ -9,7 +9,7 @@ from morph.story.written import small, ten, times
 from scenes.board import Board
 from scenes.charts import Axes, axes, dots, scale
 from scenes.fig02_depth import SIDE, UNDER, layers_below, states_on_stream
-from scenes.fig02_parts import MAP, PLOT, THICK, curve, greatest, layer_ticks, named, text, values
+from scenes.fig02_parts import MAP, PLOT, THICK, curve, greatest, layer_ticks, named, text
 from scenes.parts import rectangles
 from scenes.theme import Theme
 
@@ -21,14 +21,14 @@ def carried(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """All states above; below, the size of the stream and the factor that x₀ still has in it."""
     frame = figure.frames[index - 1]
     pair = [f for f in figure.frames if f.key in ("post-norm", "pre-norm")]
-    limit = greatest(*(values(f, "states") for f in pair)) / 2  # else post-norm's small values all look alike
+    limit = greatest(*(f.values("states") for f in pair)) / 2  # else post-norm's small values all look alike
     states_on_stream(board, frame, theme, limit)
     scale(board, "carried.scale", theme, (SIDE, 0.08, 6.6, 0.22), limits=(-limit, limit), signed=True, text=_beyond)
-    sizes, left = values(frame, "rms"), values(frame, "left")
-    layers, depth = frame.facts["layers"], values(frame, "depth")
+    sizes, left = frame.values("rms"), frame.values("left")
+    layers, depth = frame.facts["layers"], frame.values("depth")
     post = frame.facts["placement"] == "post"
-    low = min(float(values(f, "left").min()) for f in pair)
-    high = max(float(values(f, "rms").max()) for f in pair)
+    low = min(float(f.values("left").min()) for f in pair)
+    high = max(float(f.values("rms").max()) for f in pair)
     area = Axes((MAP[0], UNDER, MAP[2], -0.4), (-0.5, layers + 0.5), (0.2 * low, 1.5 * high), log_y=True)
     powers = [p for p in range(-12, 1, 2) if 10.0**p > 0.2 * low][-4:]
     ticks = [(10.0**p, "1" if p == 0 else ten(p)) for p in powers]
@@ -55,9 +55,9 @@ def _beyond(limit: float) -> str:
 def bounded(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """Size of the deltas against how loud the branches are, both logarithmic."""
     frame = figure.frames[index - 1]
-    factor = values(frame, "factor")
+    factor = frame.values("factor")
     names = ("pre", "sandwich", "post-branch")
-    series = {n: values(frame, n) for n in names}
+    series = {n: frame.values(n) for n in names}
     low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())
     area = Axes(PLOT, (0.9, float(factor[-1])), (0.8 * low, 1.15 * high), log_x=True, log_y=True)
     axes(
@@ -80,7 +80,7 @@ def gradient(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """The gradient's length by layer, relative to the top, for five placements."""
     frame = figure.frames[index - 1]
     layers, words = frame.facts["layers"], frame.facts["names"]
-    series = {name: values(frame, name)[1:] for name in words}
+    series = {name: frame.values(name)[1:] for name in words}
     low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())
     area = Axes(PLOT, (-max(layers, 2), -1), (0.85 * low, 1.15 * high), log_y=True)
     ticks = [t for t in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0) if 0.85 * low <= t <= 1.15 * high]
@@ -100,9 +100,9 @@ def gradient(board: Board, figure: Figure, index: int, theme: Theme) -> None:
 def depth_scaled(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """RMS by depth for second norms with gains of 1 and of 1/√L, with independent writes of these sizes dashed."""
     frame = figure.frames[index - 1]
-    layers, depth = frame.facts["layers"], values(frame, "depth")
+    layers, depth = frame.facts["layers"], frame.values("depth")
     names = ("sandwich", "depth-scaled-sandwich")
-    top = max(float(values(frame, f"{n}{w}").max()) for n in names for w in ("", " walk"))
+    top = max(float(frame.values(f"{n}{w}").max()) for n in names for w in ("", " walk"))
     area = Axes(PLOT, (0, layers), (0, 1.04 * top))
     axes(
         board, "plot", theme, area, x_label="layers passed", y_label="RMS of the stream",
@@ -110,7 +110,7 @@ def depth_scaled(board: Board, figure: Figure, index: int, theme: Theme) -> None
     )  # fmt: skip
     series, words = {}, {}
     for name, gain in zip(names, ("gain 1", f"gain 1/√{layers}")):
-        series[name], series[f"{name}.walk"] = values(frame, name), values(frame, f"{name} walk")
+        series[name], series[f"{name}.walk"] = frame.values(name), frame.values(f"{name} walk")
         width = 4 if name == "sandwich" else THICK
         curve(board, name, theme, area, series[name], "ink", xs=depth, width=width)
         curve(board, f"{name}.walk", theme, area, series[f"{name}.walk"], "muted", xs=depth, width=3, dash=True)

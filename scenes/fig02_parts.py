@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from morph.story import Frame
 from scenes.board import Board
 from scenes.charts import Axes, heat, line
 from scenes.parts import tip, wire
@@ -43,11 +42,6 @@ def column(board: Board, key: str, theme: Theme, vector: np.ndarray, x: float, y
     """A vector as a column of cells centred at (x, y), feature 0 at the top."""
     at = (x - WIDE / 2, y - HALF, x + WIDE / 2, y + HALF)
     heat(board, key, theme, vector[:, None], at, limits=(-limit, limit), signed=True)
-
-
-def values(frame: Frame, name: str) -> np.ndarray:
-    """The numbers of one of the frame's arrays."""
-    return frame.arrays[name].values
 
 
 def greatest(*arrays: np.ndarray) -> float:

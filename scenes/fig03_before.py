@@ -20,8 +20,8 @@ PITCH = 0.6
 def shuffle(board: Board, frame: Frame, theme: Theme) -> None:
     """Two columns, without and with the mask: weights, tokens, where each token goes, weights, change."""
     board.cut = 0.0
-    limits = (0.0, max(float(frame.arrays[f"{mask}_{when}"].values.max()) for mask in MASKS for when in WHEN))
-    top = float(frame.arrays["causal_change"].values.max())
+    limits = (0.0, max(float(frame.values(f"{mask}_{when}").max()) for mask in MASKS for when in WHEN))
+    top = float(frame.values("causal_change").max())
     for i, mask in enumerate(MASKS):
         _shuffled(board, frame, theme, mask, -4.72 + HALF * i, limits, top)
     scale(board, "strip.scale", theme, (-6.65, 1.16, -5.45, 1.3), limits=limits, text="{:.2f}")
@@ -35,7 +35,7 @@ WHEN = ("before", "after")
 def _shuffled(
     board: Board, frame: Frame, theme: Theme, mask: str, left: float, limits: tuple[float, float], top: float
 ) -> None:
-    order = frame.arrays["order"].values.tolist()
+    order = frame.values("order").tolist()
     words, token = frame.facts["words"], frame.facts["token"]
     xs = [left + PITCH * i for i in range(len(words))]
     here = {"before": token, "after": order.index(token)}
@@ -48,7 +48,7 @@ def _shuffled(
     for when, (row, strip) in heights.items():
         shown = words if when == "before" else [words[i] for i in order]
         token_row(board, f"{mask}.{when}", theme, shown, xs, row, lit={here[when]}, size="label")
-        values = frame.arrays[f"{mask}_{when}"].values.copy()
+        values = frame.values(f"{mask}_{when}").copy()
         if mask == "causal":
             values[here[when] + 1 :] = np.nan  # behind the mask there is no weight, not a small one
         half = 0.17
@@ -59,7 +59,7 @@ def _shuffled(
             board.put(f"{when}.weights:name", label(f"“{words[token]}” looks at", "floor", muted).at(-6.65, strip))
     area = Axes((xs[0] - PITCH / 2, -2.55, xs[-1] + PITCH / 2, -1.1), (-0.5, len(words) - 0.5), (0, 1.15 * top))
     axes(board, f"{mask}.change", theme, area, y_ticks=[0, (top, f"{top:.2g}")])
-    change = frame.arrays[f"{mask}_change"].values
+    change = frame.values(f"{mask}_change")
     bars(board, f"{mask}.change", theme, area, change, "attention", lit={here["after"]})
     told = label("change of each output, relative to its length", "floor", muted)
     board.put(f"{mask}.change:name", told.at(left - 0.25, -0.78))
@@ -71,7 +71,7 @@ def _shuffled(
 def sinusoid(board: Board, frame: Frame, theme: Theme) -> None:
     """The table at the left; at the right how its rows meet."""
     board.cut = 1.35
-    table, meeting = frame.arrays["table"].values, frame.arrays["meeting"].values
+    table, meeting = frame.values("table"), frame.values("meeting")
     at: Box = (-6.0, -2.15, 0.9, 2.4)
     heat(board, "table", theme, table, at, role="position", limits=(-1, 1), signed=True)
     rows = len(table)
@@ -98,7 +98,7 @@ def sinusoid(board: Board, frame: Frame, theme: Theme) -> None:
 
 def learned(board: Board, frame: Frame, theme: Theme) -> None:
     """The last rows of the table, and the row that is asked for and is not there."""
-    rows, places = frame.arrays["rows"].values, frame.arrays["places"].values
+    rows, places = frame.values("rows"), frame.values("places")
     ink, muted = theme.colour("ink"), theme.colour("muted")
     left, right, tall, top = -5.6, 6.4, 0.46, 2.3
     at: Box = (left, top - tall * len(rows), right, top)
@@ -141,11 +141,11 @@ def requirement(board: Board, frame: Frame, theme: Theme) -> None:
     board.put("formula", wanted.at(0, 2.8, "centre"))
     told = "f puts a query or a key at its place; g may know contents and offset only"
     board.put("formula:told", label(told, "floor", muted).at(0, 2.36, "centre"))
-    limit = max(float(np.abs(frame.arrays[name].values).max()) for name in ("added", "turned"))
+    limit = max(float(np.abs(frame.values(name)).max()) for name in ("added", "turned"))
     side = 3.85
     for name, words, left in (("added", "a wave added", -5.5), ("turned", "rotated", 1.35)):
         at: Box = (left, -2.3, left + side, -2.3 + side)
-        values = frame.arrays[name].values
+        values = frame.values(name)
         heat(board, name, theme, values, at, limits=(-limit, limit), signed=True)
         head = label(words, "label", ink, "medium").at(left, at[3] + 0.32)
         board.put(f"{name}:name", head)

@@ -67,14 +67,14 @@ class Dial:
 
     def trail(self, name: str, role: str) -> None:
         """Faint hands at the places that a token's hand has passed."""
-        walk = self.frame.arrays[name].values[:-1]
+        walk = self.frame.values(name)[:-1]
         length = float(np.hypot(*walk[0])) * self.unit
         faint = [[CENTRE, at(CENTRE, length, _angle(point))] for point in walk]
         self.board.put(f"{name}:trail", polylines(self.theme, faint, self.theme.tint(role, 0.45, on="panel"), 2))
 
     def hand(self, name: str, role: str, letter: str) -> None:
         """The hand at its place, its name outside of the dial."""
-        walk = self.frame.arrays[name].values
+        walk = self.frame.values(name)
         angle = _angle(walk[0]) + (len(walk) - 1) * self.facts["speed"]
         length = float(np.hypot(*walk[0])) * self.unit
         self.board.put(f"hands:{name}", hand(self.theme, CENTRE, length, angle, role, width=0.07, head=0.26))
@@ -95,7 +95,7 @@ class Dial:
 
     def both(self) -> None:
         """Both hands and the arc between them."""
-        walk, n = self.frame.arrays["key"].values, self.facts["places"][1]
+        walk, n = self.frame.values("key"), self.facts["places"][1]
         self.trail("key", "cache")
         self.trail("query", "attention")
         self.swept("gap:arc", _angle(walk[0]) + n * self.facts["speed"], self.facts["gap"])
@@ -132,7 +132,7 @@ def query(board: Board, frame: Frame, theme: Theme) -> None:
     board.cut = 0.3
     dial = Dial(board, frame, theme)
     dial.face()
-    walk, features, facts = frame.arrays["query"].values, frame.arrays["features"].values, frame.facts
+    walk, features, facts = frame.values("query"), frame.values("features"), frame.facts
     m, theta = facts["places"][0], facts["speed"]
     dial.trail("query", "attention")
     dial.swept("gap:arc", _angle(walk[0]), m * theta)
@@ -163,7 +163,7 @@ def key(board: Board, frame: Frame, theme: Theme) -> None:
     dial = Dial(board, frame, theme)
     dial.face()
     dial.both()
-    facts, scores = frame.facts, frame.arrays["scores"].values
+    facts, scores = frame.facts, frame.values("scores")
     _meeting(board, theme, facts)
     n = facts["places"][1]
     area = _area((0, len(scores) - 1), 1.15 * float(np.abs(scores).max()))
@@ -204,7 +204,7 @@ def slide(board: Board, frame: Frame, theme: Theme) -> None:
     dial.both()
     facts = frame.facts
     _meeting(board, theme, facts, facts["deviation"])
-    both, alone = frame.arrays["both"].values, frame.arrays["alone"].values
+    both, alone = frame.values("both"), frame.values("alone")
     area = _area((0, len(both) - 1), 1.15 * float(np.abs(alone).max()))
     slides = np.arange(len(both))
     axes(board, "chart", theme, area, x_label="slide s, in places", y_label="dot product",
@@ -230,7 +230,7 @@ def _grid(count: int) -> list[Point]:
 
 def clocks(board: Board, frame: Frame, theme: Theme) -> None:
     """A dial a pair: what it has swept from place 0 to the frame's place."""
-    speeds, turns = frame.arrays["speeds"].values, frame.arrays["turns"].values
+    speeds, turns = frame.values("speeds"), frame.values("turns")
     drawn = frame.facts["drawn"]
     radius = 0.86
     head = label(f"swept from place 0 to place {frame.facts['place']}", "floor", theme.colour("muted"))
@@ -258,7 +258,7 @@ def _turns(turns: float) -> str:
 
 def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
     """Each dial stands at the tokens of one turn, filled as far as trained texts turn it; a line marks their length."""
-    waves, facts = frame.arrays["wavelengths"].values, frame.facts
+    waves, facts = frame.values("wavelengths"), frame.facts
     length = facts["length"]
     high = 10.0 ** np.ceil(np.log10(max(waves[-1], length) * 1.3))
     room = max(0.8, 0.06 * len(waves))
@@ -295,7 +295,7 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
 
 def distance(board: Board, frame: Frame, theme: Theme) -> None:
     """A small chart a head: the mean score over the offset, in the band that holds most pairs."""
-    mean, low, high = (frame.arrays[name].values for name in ("mean", "low", "high"))
+    mean, low, high = (frame.values(name) for name in ("mean", "low", "high"))
     board.cut = 0.0
     bottom, top = float(low.min()), float(high.max())
     offsets = np.arange(mean.shape[1])
@@ -325,7 +325,7 @@ def distance(board: Board, frame: Frame, theme: Theme) -> None:
 
 def base(board: Board, frame: Frame, theme: Theme) -> None:
     """A row of turns a model, on one axis, with its trained length."""
-    waves, lengths, facts = frame.arrays["wavelengths"].values, frame.arrays["lengths"].values, frame.facts
+    waves, lengths, facts = frame.values("wavelengths"), frame.values("lengths"), frame.facts
     area = Axes((-4.4, -2.0, 4.3, 2.6), (1, 1e7), (len(waves) - 0.5, -0.5), log_x=True)
     ink, muted = theme.colour("ink"), theme.colour("muted")
     axes(board, "turns", theme, area, x_label="tokens in one full turn", x_ticks=[10.0**p for p in range(8)])
@@ -350,7 +350,7 @@ def base(board: Board, frame: Frame, theme: Theme) -> None:
 
 def longer(board: Board, frame: Frame, theme: Theme) -> None:
     """A row of dials a scheme: the shaded part was seen in training, the hand is where a longer text leads."""
-    speeds, seen, place = (frame.arrays[name].values for name in ("speeds", "seen", "hand"))
+    speeds, seen, place = (frame.values(name) for name in ("speeds", "seen", "hand"))
     facts, radius = frame.facts, 0.4
     drawn = facts["drawn"]
     pitch = 10.9 / len(drawn)

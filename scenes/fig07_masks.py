@@ -47,7 +47,7 @@ class Pen:
 
     def at(self, name: str) -> np.ndarray:
         """The values of an array."""
-        return self.frame.arrays[name].values
+        return self.frame.values(name)
 
     def text(
         self, key: str, words: str, at: Point, anchor: str = "left", colour: str = "ink", weight: str = "regular",

@@ -193,14 +193,14 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _causal(frame: Frame) -> bool:
-    weights = frame.arrays["weights"].values
+    weights = frame.values("weights")
     return bool(np.all(np.triu(weights, 1) == 0) and np.all(weights.sum(-1) < 1 + 1e-4))
 
 
 def _lens_ends(frame: Frame) -> bool:
-    return bool(np.array_equal(frame.arrays["likely"].values[-1, :, 0], frame.arrays["predicted"].values))
+    return bool(np.array_equal(frame.values("likely")[-1, :, 0], frame.values("predicted")))
 
 
 def _different(frame: Frame) -> bool:
-    chosen = np.sort(frame.arrays["chosen"].values, axis=-1)
+    chosen = np.sort(frame.values("chosen"), axis=-1)
     return bool(np.all(np.diff(chosen, axis=-1) > 0)) and chosen.shape[-1] == frame.facts["top_k"]

@@ -80,6 +80,10 @@ class Frame:
             if not 1 <= (words := len(text.split())) <= limit:
                 raise MorphError(f"frame {self.key!r}: its {name} has {words} words; write 1 to {limit}")
 
+    def values(self, name: str) -> np.ndarray:
+        """The numbers of an array."""
+        return self.arrays[name].values
+
     def check(self) -> bool:
         """Whether the claim holds of this frame's data."""
         return bool(self.claim.holds(self))

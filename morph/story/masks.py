@@ -189,8 +189,8 @@ def _strongest(facts: dict[str, Any]) -> str:
 
 def _masked_softmax(frame: Frame, in_sight: np.ndarray) -> bool:
     """As many keys in sight as there should be, no weight outside of the mask, and each row adds up to 1 (or less)."""
-    mask, weights = frame.arrays["mask"].values, frame.arrays["weights"].values
-    counted = np.array_equal(frame.arrays["in_sight"].values, in_sight)
+    mask, weights = frame.values("mask"), frame.values("weights")
+    counted = np.array_equal(frame.values("in_sight"), in_sight)
     inside, sums = bool((weights[mask == 0] == 0).all()), weights.sum(axis=1)
     whole = (sums > 0) & (sums < 1.005) if frame.facts["sink"] else abs(sums - 1) < 0.005
     return counted and inside and bool(whole.all())
@@ -290,7 +290,7 @@ def _cache(look: Look) -> Frame:
         "flat, as min(s, w) says, while a layer that sees all goes on climbing.",
         claim=Claim(
             text="At every length the live bytes of the window's layer are those of min(s, w) tokens.",
-            holds=lambda f: np.array_equal(f.arrays["local"].values, f.arrays["formula"].values),
+            holds=lambda f: np.array_equal(f.values("local"), f.values("formula")),
         ),
         arrays=arrays,
         facts={"aside": look.subject.name, "local": local, "far": far, "window": w},
@@ -350,8 +350,8 @@ def _stack(look: Look) -> Frame:
 
 def _stack_holds(frame: Frame) -> bool:
     n, good = frame.facts["tokens"], True
-    for row, first in zip(frame.facts["rows"], frame.arrays["first_in_sight"].values, strict=True):
+    for row, first in zip(frame.facts["rows"], frame.values("first_in_sight"), strict=True):
         w = row["window"] or n
         good &= row["pairs"] == sum(min(i + 1, w) for i in range(n)) and bool(first) == (w >= n)
-    outside = frame.arrays["weights"].values[frame.arrays["mask"].values == 0]
+    outside = frame.values("weights")[frame.values("mask") == 0]
     return bool(good and (outside == 0).all())

@@ -96,7 +96,7 @@ def _all_local(size: np.ndarray, limits: list[int]) -> Frame:
         "heard.",
         claim=Claim(
             text="After l layers the gradient is non-zero at the last l(w − 1) + 1 tokens and nowhere else.",
-            holds=lambda f: np.array_equal(f.arrays["heard"].values, _hops(DEPTH)),
+            holds=lambda f: np.array_equal(f.values("heard"), _hops(DEPTH)),
         ),
         arrays=_arrays(size),
         facts=_facts(["local"] * DEPTH, size, limits),
@@ -128,9 +128,9 @@ def _mixed(n: int, size: np.ndarray, by_hops: np.ndarray, limits: list[int]) -> 
         claim=Claim(
             text=f"Up to layer {n} hops alone reach as far; from layer {n + 1} on no token has a zero gradient.",
             holds=lambda f: bool(
-                np.array_equal(f.arrays["heard"].values[: n + 1], _hops(n))
-                and f.arrays["heard"].values[n + 1 :].all()
-                and f.arrays["power"].values[-1, edge] > np.log10(by_hops[-1, edge]) + 1
+                np.array_equal(f.values("heard")[: n + 1], _hops(n))
+                and f.values("heard")[n + 1 :].all()
+                and f.values("power")[-1, edge] > np.log10(by_hops[-1, edge]) + 1
             ),
         ),
         arrays=_arrays(size),

@@ -103,7 +103,7 @@ def _by_layer(config: ModelConfig, context: int) -> np.ndarray:
 
 
 def _olmo_holds(frame: Frame) -> bool:
-    full, mixed, facts = frame.arrays["full"].values, frame.arrays["mixed"].values, frame.facts
+    full, mixed, facts = frame.values("full"), frame.values("mixed"), frame.facts
     local = np.array(facts["kinds"]) == "local"
     apart = (mixed[local] * facts["context"] == full[local] * facts["window"]).all() and (mixed == full)[~local].all()
     return bool(apart and full.sum() == 16 * 2**30 and mixed.sum() == 4.75 * 2**30 and facts["mixed"] == mixed.sum())
@@ -256,7 +256,7 @@ def first_token(one: Subject) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sinks(frame: Frame) -> bool:
-    first, even, taken = (frame.arrays[name].values for name in ("first", "even", "taken"))
+    first, even, taken = (frame.values(name) for name in ("first", "even", "taken"))
     times = first / even[:, None]
     worst, facts = float(times.max()), frame.facts
     verdict = facts["has_sink"] == (worst >= SINK) and abs(worst - facts["strongest"]["times"]) < 0.06

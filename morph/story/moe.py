@@ -132,7 +132,7 @@ def _dense(subject: Subject, count: int, here: Routing | None = None) -> Frame:
         ),
         claim=Claim(
             text="Every slice of the network adds something to every token: all weights are used.",
-            holds=lambda f: bool((f.arrays["sizes"].values > 0).all() and f.arrays["weights"].values > 0),
+            holds=lambda f: bool((f.values("sizes") > 0).all() and f.values("weights") > 0),
         ),
         arrays={
             "sizes": Array(
@@ -173,8 +173,8 @@ def _experts(subject: Subject, dense: Subject, here: Routing) -> Frame:
         claim=Claim(
             text="The experts that a token uses weigh as much as the dense network; the router comes on top.",
             holds=lambda f: bool(
-                f.arrays["dense"].values == f.arrays["expert"].values * f.facts["top_k"] + f.arrays["shared"].values
-                and len(set(f.arrays["chosen"].values.tolist())) == f.facts["top_k"]
+                f.values("dense") == f.values("expert") * f.facts["top_k"] + f.values("shared")
+                and len(set(f.values("chosen").tolist())) == f.facts["top_k"]
             ),
         ),
         arrays={
@@ -239,10 +239,10 @@ def _groups(subject: Subject) -> int:
 
 
 def _best_are_chosen(frame: Frame) -> bool:
-    p, chosen = frame.arrays["probabilities"].values, frame.arrays["chosen"].values
+    p, chosen = frame.values("probabilities"), frame.values("chosen")
     score, free = p.copy(), frame.facts["groups"] == 1
     if "bias" in frame.arrays:
-        score += frame.arrays["bias"].values
+        score += frame.values("bias")
     left_out = np.delete(score, chosen)
     best = not left_out.size or score[chosen].min() >= left_out.max() - 2e-6
     return bool((best or not free) and (abs(p.sum() - 1) < 1e-3) == frame.facts["adds_to_one"])
@@ -267,8 +267,8 @@ def _dispatch(subject: Subject, here: Routing) -> Frame:
         claim=Claim(
             text="Every token has exactly k experts, and the counts under the grid are its columns' sums.",
             holds=lambda f: bool(
-                (f.arrays["table"].values.sum(axis=1) == f.facts["top_k"]).all()
-                and (f.arrays["table"].values.sum(axis=0) == f.arrays["load"].values).all()
+                (f.values("table").sum(axis=1) == f.facts["top_k"]).all()
+                and (f.values("table").sum(axis=0) == f.values("load")).all()
             ),
         ),
         arrays={
@@ -301,10 +301,10 @@ def _combination(subject: Subject, here: Routing) -> Frame:
         claim=Claim(
             text="The weighted outputs and the shared one add up to what the layer gave.",
             holds=lambda f: bool(
-                np.abs(f.arrays["sum"].values - f.arrays["output"].values).max()
-                < 1e-5 * max(1.0, np.abs(f.arrays["output"].values).max())
-                and f.arrays["error"].values < 1e-5 * max(1.0, np.abs(f.arrays["output"].values).max())
-                and len(f.arrays["weights"].values) == f.facts["top_k"]
+                np.abs(f.values("sum") - f.values("output")).max()
+                < 1e-5 * max(1.0, np.abs(f.values("output")).max())
+                and f.values("error") < 1e-5 * max(1.0, np.abs(f.values("output")).max())
+                and len(f.values("weights")) == f.facts["top_k"]
             ),
         ),
         arrays={
@@ -349,8 +349,8 @@ def _shared(subject: Subject, here: Routing) -> Frame:
         claim=Claim(
             text="The shared expert adds something to every token; no chosen expert serves them all.",
             holds=lambda f: bool(
-                (f.arrays["ratio"].values > 0).all()
-                and f.arrays["table"].values.sum(axis=0).max() < len(f.arrays["ratio"].values)
+                (f.values("ratio") > 0).all()
+                and f.values("table").sum(axis=0).max() < len(f.values("ratio"))
             ),
         ),
         arrays={

@@ -189,17 +189,17 @@ def _alt(moe: MoE, found: Loads) -> str:
 
 
 def _even_on_average(frame: Frame) -> bool:
-    load = frame.arrays["load"].values
+    load = frame.values("load")
     return bool(np.allclose(load.mean(axis=1), 1, atol=1e-3) and load.min() >= 0)
 
 
 def _falls(frame: Frame) -> bool:
-    return bool(frame.arrays["load"].values[-1].max() < frame.arrays["fullest_before"].values)
+    return bool(frame.values("load")[-1].max() < frame.values("fullest_before"))
 
 
 def _moves_against(frame: Frame) -> bool:
     """Experts that were fuller than others, summed over the run, ended with the lower bias."""
-    load, bias = frame.arrays["load"].values.sum(axis=0), frame.arrays["bias"].values[-1]
+    load, bias = frame.values("load").sum(axis=0), frame.values("bias")[-1]
     return bool(np.corrcoef(load, bias)[0, 1] < -0.5)
 
 
@@ -210,14 +210,14 @@ def _claim(kind: str) -> Claim:
             text="At the end the fullest expert has over twice an even share, and some have under a quarter.",
             holds=lambda f: (
                 _even_on_average(f)
-                and bool(f.arrays["load"].values[-1].max() > 2)
-                and f.facts["starved"] == int((f.arrays["load"].values[-1] < STARVED).sum()) > 0
+                and bool(f.values("load")[-1].max() > 2)
+                and f.facts["starved"] == int((f.values("load")[-1] < STARVED).sum()) > 0
             ),
         )
     if kind == "loss":
         return Claim(
             text="The loss makes the load more even than nothing does, and leaves it uneven.",
-            holds=lambda f: _even_on_average(f) and _falls(f) and bool(f.arrays["load"].values[-1].max() > 1.25),
+            holds=lambda f: _even_on_average(f) and _falls(f) and bool(f.values("load")[-1].max() > 1.25),
         )
     if kind == "bias":
         return Claim(

@@ -102,14 +102,14 @@ def active_frame(own: ModelConfig | None) -> Frame:
 
 
 def _active_holds(frame: Frame) -> bool:
-    total, active = frame.arrays["total"].values, frame.arrays["active"].values
-    share = frame.arrays["released_active"].values / frame.arrays["released_total"].values
+    total, active = frame.values("total"), frame.values("active")
+    share = frame.values("released_active") / frame.values("released_total")
     grows = total[1:].min() > 2 * total[0] and total[0] == active[0]
     return bool(grows and abs(active / active[0] - 1).max() < 0.1 and share.max() < 1 / 3)
 
 
 def _active_is_less(frame: Frame) -> bool:
-    return bool((frame.arrays["active"].values <= frame.arrays["total"].values).all())
+    return bool((frame.values("active") <= frame.values("total")).all())
 
 
 def dense_counterpart(config: ModelConfig) -> ModelConfig:

@@ -41,11 +41,11 @@ def devices_frame(subject: Subject) -> Frame:
         claim=Claim(
             text="Each token makes k pairs, and more than half of them leave the token's device.",
             holds=lambda f: bool(
-                f.arrays["counts"].values.sum() == f.facts["n_tokens"] * f.facts["top_k"]
-                and np.trace(f.arrays["counts"].values) < 0.5 * f.arrays["counts"].values.sum()
+                f.values("counts").sum() == f.facts["n_tokens"] * f.facts["top_k"]
+                and np.trace(f.values("counts")) < 0.5 * f.values("counts").sum()
                 and abs(
-                    f.arrays["crossing"].values
-                    - (1 - np.trace(f.arrays["counts"].values) / f.arrays["counts"].values.sum())
+                    f.values("crossing")
+                    - (1 - np.trace(f.values("counts")) / f.values("counts").sum())
                 )
                 < 1e-9
             ),

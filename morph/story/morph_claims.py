@@ -8,7 +8,7 @@ from morph.story.frame import Claim, Frame
 
 
 def _change(frame: Frame, name: str) -> int:
-    values = frame.arrays[name].values
+    values = frame.values(name)
     return int(values[-1] - values[-2])
 
 
@@ -35,7 +35,7 @@ def _local_share(frame: Frame) -> int:
 CLAIMS: dict[int, Claim] = {
     0: Claim(
         text="Every parameter is active.",
-        holds=lambda f: bool(f.arrays["parameters_total"].values[-1] == f.arrays["parameters_active"].values[-1]),
+        holds=lambda f: bool(f.values("parameters_total")[-1] == f.values("parameters_active")[-1]),
     ),
     1: Claim(
         text="One LayerNorm more, before the head, and nothing else.",
@@ -64,8 +64,8 @@ CLAIMS: dict[int, Claim] = {
     7: Claim(
         text="Key-value bytes shrink by n_heads / n_kv_heads.",
         holds=lambda f: bool(
-            f.arrays["kv_bytes_per_token"].values[-1] * _at(f, "attention.n_heads")
-            == f.arrays["kv_bytes_per_token"].values[-2] * _at(f, "attention.n_kv_heads")
+            f.values("kv_bytes_per_token")[-1] * _at(f, "attention.n_heads")
+            == f.values("kv_bytes_per_token")[-2] * _at(f, "attention.n_kv_heads")
         ),
     ),
     8: Claim(
@@ -108,7 +108,7 @@ CLAIMS: dict[int, Claim] = {
     14: Claim(
         text="Only one layer in four still writes keys and values for every token.",
         holds=lambda f: bool(
-            f.arrays["kv_bytes_per_token"].values[-1] * _local_share(f) == f.arrays["kv_bytes_per_token"].values[-2]
+            f.values("kv_bytes_per_token")[-1] * _local_share(f) == f.values("kv_bytes_per_token")[-2]
         ),
     ),
 }

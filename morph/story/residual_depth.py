@@ -10,7 +10,6 @@ from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.residual_kit import (
     FEATURES,
     Material,
-    data,
     drawn,
     halves,
     make,
@@ -52,8 +51,8 @@ def total(m: Material) -> Frame:
         claim=Claim(
             text="x₀ and the deltas add up to the last state, to rounding.",
             holds=lambda f: (
-                near(data(f, "states")[:, 0] + data(f, "deltas").sum(1), data(f, "states")[:, -1], 0.02)
-                and float(data(f, "error")) < 1e-5 * float(data(f, "largest"))
+                near(f.values("states")[:, 0] + f.values("deltas").sum(1), f.values("states")[:, -1], 0.02)
+                and float(f.values("error")) < 1e-5 * float(f.values("largest"))
             ),
         ),
         arrays={
@@ -84,15 +83,15 @@ def sizes(m: Material) -> Frame:
         claim=Claim(
             text="On average the feed-forward network writes more than attention, and every write is larger than 0.1.",
             holds=lambda frame: bool(
-                data(frame, "feed_forward").mean() > data(frame, "attention").mean()
-                and min(data(frame, "feed_forward").min(), data(frame, "attention").min()) > 0.1
+                frame.values("feed_forward").mean() > frame.values("attention").mean()
+                and min(frame.values("feed_forward").min(), frame.values("attention").min()) > 0.1
             ),
         ),
         plain=Claim(
             text="The ranges named are those of the writes.",
             holds=lambda frame: all(
                 near(np.array([w.min(), w.max()]), np.array([d.min(), d.max()]))
-                for w, d in ((f.numpy(), data(frame, "feed_forward")), (a.numpy(), data(frame, "attention")))
+                for w, d in ((f.numpy(), frame.values("feed_forward")), (a.numpy(), frame.values("attention")))
             ),
         ),
         arrays={
@@ -153,7 +152,7 @@ def _high(off: float) -> str:
 
 
 def _off(f: Frame, prefix: str) -> float:
-    return float(np.abs(data(f, f"{prefix}curve") / data(f, f"{prefix}rms") - 1).max())
+    return float(np.abs(f.values(f"{prefix}curve") / f.values(f"{prefix}rms") - 1).max())
 
 
 def _told(f: Frame) -> bool:
@@ -219,8 +218,8 @@ def angles(m: Material) -> Frame:
 
 
 def _counted(f: Frame) -> bool:
-    whole = abs(float(data(f, "pairs").sum()) - 1) < 0.01
-    return whole and abs(off_diagonal_mean(data(f, "cosines")) - f.facts["mean"]) < 1e-3
+    whole = abs(float(f.values("pairs").sum()) - 1) < 0.01
+    return whole and abs(off_diagonal_mean(f.values("cosines")) - f.facts["mean"]) < 1e-3
 
 
 def shares(m: Material) -> Frame:
@@ -240,13 +239,13 @@ def shares(m: Material) -> Frame:
         claim=Claim(
             text="In the last two layers a write is less than half as large a share as in the first two.",
             holds=lambda f: all(
-                data(f, half)[-2:].mean() < 0.5 * data(f, half)[:2].mean() for half in ("attention", "feed_forward")
+                f.values(half)[-2:].mean() < 0.5 * f.values(half)[:2].mean() for half in ("attention", "feed_forward")
             ),
         ),
         plain=Claim(
             text="The shares named are those of the first and the last layer.",
             holds=lambda f: (
-                [percent(float(data(f, half)[i])) for half in ("feed_forward", "attention") for i in (0, -1)] == ends
+                [percent(float(f.values(half)[i])) for half in ("feed_forward", "attention") for i in (0, -1)] == ends
             ),
         ),
         arrays={

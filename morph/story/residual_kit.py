@@ -103,11 +103,6 @@ def halves(writes: Tensor, prefix: str, source: str) -> dict[str, Array]:
     }
 
 
-def data(frame: Frame, name: str) -> np.ndarray:
-    """The numbers of an array of the frame."""
-    return frame.arrays[name].values
-
-
 # ---- arithmetic ----
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from morph.config import GatedDeltaNet
 from morph.nn.norm import ZeroCentredRMSNorm
 from morph.story.frame import Claim, Frame, absent
-from morph.story.residual_kit import FEATURES, WORDS, Material, data, drawn, make, near, numbers, rms_of
+from morph.story.residual_kit import FEATURES, WORDS, Material, drawn, make, near, numbers, rms_of
 from morph.story.text import shown
 
 
@@ -32,7 +32,7 @@ def bus(m: Material) -> Frame:
         f"the last token stands on a thick line, the residual stream, that runs on through {config.n_layers} layers.",
         claim=Claim(
             text="The first state is the token's row of the embedding, scaled, and its position where one is added.",
-            holds=lambda f: near(data(f, "stream")[:, -1], data(f, "embedding") + data(f, "position")),
+            holds=lambda f: near(f.values("stream")[:, -1], f.values("embedding") + f.values("position")),
         ),
         arrays={
             "stream": numbers(it.states[0, -WORDS:, :FEATURES].T, ("feature", "token"), "stream[0], last tokens"),
@@ -123,9 +123,9 @@ def _write(m: Material, write: int, *, key: str, title: str, caption: Callable[[
         claim=Claim(
             text="The state after is the state before plus the delta, and the norm's output has RMS 1 before its gain.",
             holds=lambda f: (
-                near(data(f, "before") + data(f, "delta"), data(f, "after"))
+                near(f.values("before") + f.values("delta"), f.values("after"))
                 and abs(f.facts.get("unit", 1.0) - 1) < 0.01
-                and float(abs(data(f, "delta")).max()) > 0.01
+                and float(abs(f.values("delta")).max()) > 0.01
             ),
         ),
         arrays=arrays,

@@ -7,7 +7,7 @@ import torch
 
 from morph.config import Placement
 from morph.story.frame import Array, Claim, Frame
-from morph.story.residual_kit import FEATURES, Material, data, make, near, numbers
+from morph.story.residual_kit import FEATURES, Material, make, near, numbers
 from morph.story.stream import Stream, divisions, gradients, louder, passed_on, rebuilt
 from morph.story.written import small, times
 
@@ -42,15 +42,15 @@ def post_norm(m: Material) -> Frame:
             text="The RMS stays at 1, x₀'s factor falls at every write and ends under 1/(1 + L); the weighted parts "
             "add up to the last state.",
             holds=lambda f: (
-                float(np.abs(data(f, "rms")[1:] - 1).max()) < 0.01
-                and bool((np.diff(data(f, "left")) < 0).all())
-                and float(data(f, "left")[-1]) < 1 / (1 + f.facts["layers"])
-                and float(data(f, "error")) < 1e-4
+                float(np.abs(f.values("rms")[1:] - 1).max()) < 0.01
+                and bool((np.diff(f.values("left")) < 0).all())
+                and float(f.values("left")[-1]) < 1 / (1 + f.facts["layers"])
+                and float(f.values("error")) < 1e-4
             ),
         ),
         plain=Claim(
             text="The RMS stays at 1, and the weighted parts add up to the last state.",
-            holds=lambda f: float(np.abs(data(f, "rms")[1:] - 1).max()) < 0.01 and float(data(f, "error")) < 1e-4,
+            holds=lambda f: float(np.abs(f.values("rms")[1:] - 1).max()) < 0.01 and float(f.values("error")) < 1e-4,
         ),
         arrays=arrays,
         facts={"placement": "post"},
@@ -74,14 +74,14 @@ def pre_norm(m: Material) -> Frame:
         claim=Claim(
             text="The factor on x₀ is 1 throughout, the parts add up to the last state, and the RMS more than doubles.",
             holds=lambda f: (
-                bool((data(f, "left") == 1).all())
-                and float(data(f, "error")) < 1e-4
-                and float(data(f, "rms")[-1]) > 2 * float(data(f, "rms")[0])
+                bool((f.values("left") == 1).all())
+                and float(f.values("error")) < 1e-4
+                and float(f.values("rms")[-1]) > 2 * float(f.values("rms")[0])
             ),
         ),
         plain=Claim(
             text="The factor on x₀ is 1 throughout, and the parts add up to the last state.",
-            holds=lambda f: bool((data(f, "left") == 1).all()) and float(data(f, "error")) < 1e-4,
+            holds=lambda f: bool((f.values("left") == 1).all()) and float(f.values("error")) < 1e-4,
         ),
         arrays=arrays,
         facts={"placement": "pre"},
@@ -125,9 +125,9 @@ def bounded(m: Material) -> Frame:
         claim=Claim(
             text="Louder branches write louder deltas in pre-norm, and the same ones where a norm follows the branch.",
             holds=lambda f: (
-                float(data(f, "pre")[-1] / data(f, "pre")[0]) > 0.5 * FACTORS[-1]
-                and near(data(f, "sandwich"), data(f, "sandwich")[:1], 0.01)
-                and near(data(f, "post-branch"), data(f, "post-branch")[:1], 0.01)
+                float(f.values("pre")[-1] / f.values("pre")[0]) > 0.5 * FACTORS[-1]
+                and near(f.values("sandwich"), f.values("sandwich")[:1], 0.01)
+                and near(f.values("post-branch"), f.values("post-branch")[:1], 0.01)
             ),
         ),
         arrays={
@@ -156,14 +156,15 @@ def backward(m: Material) -> Frame:
             text="Relative to the top, the gradient at layer 1 is largest under post-norm, over 5 times pre-norm's, "
             "and smallest with gains of 1/√L.",
             holds=lambda f: (
-                float(data(f, "post")[1]) > 5 * float(data(f, "pre")[1])
-                and float(data(f, "depth-scaled-sandwich")[1]) < 0.5 * min(float(data(f, n)[1]) for n in PLACEMENTS[:4])
-                and all(float(data(f, n)[-1]) == 1 for n in PLACEMENTS)
+                float(f.values("post")[1]) > 5 * float(f.values("pre")[1])
+                and float(f.values("depth-scaled-sandwich")[1])
+                < 0.5 * min(float(f.values(n)[1]) for n in PLACEMENTS[:4])
+                and all(float(f.values(n)[-1]) == 1 for n in PLACEMENTS)
             ),
         ),
         plain=Claim(
             text="The gradient at the top is the measure, 1 under every placement.",
-            holds=lambda f: all(float(data(f, n)[-1]) == 1 for n in PLACEMENTS),
+            holds=lambda f: all(float(f.values(n)[-1]) == 1 for n in PLACEMENTS),
         ),
         arrays={
             name: numbers(g / g[-1], ("layers passed",), "‖∂ loss / ∂ stream‖ after each layer, over that at the top")
@@ -194,7 +195,7 @@ def depth_scaled(m: Material) -> Frame:
         claim=Claim(
             text="Both end within 15 % of what independent writes of RMS 1 and 1/√L add up to.",
             holds=lambda f: all(
-                abs(float(data(f, name)[-1] / data(f, f"{name} walk")[-1]) - 1) < 0.15 for name in walks
+                abs(float(f.values(name)[-1] / f.values(f"{name} walk")[-1]) - 1) < 0.15 for name in walks
             ),
         ),
         arrays={

@@ -71,7 +71,7 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
         claim=Claim(
             text="Unmasked outputs are shuffled along exactly, causal ones change.",
             holds=lambda f: bool(
-                f.arrays["open_change"].values.max() < EXACT < SEEN < f.arrays["causal_change"].values.max()
+                f.values("open_change").max() < EXACT < SEEN < f.values("causal_change").max()
             ),
         ),
         arrays={
@@ -152,7 +152,7 @@ def sinusoid(config: ModelConfig) -> Frame:
         ),
         claim=Claim(
             text="The dot product of two rows depends on their distance alone.",
-            holds=lambda f: bool(spread_along_diagonals(f.arrays["meeting"].values).max() < EXACT),
+            holds=lambda f: bool(spread_along_diagonals(f.values("meeting")).max() < EXACT),
         ),
         arrays={
             "table": Array(
@@ -206,7 +206,7 @@ def table(subject: Subject) -> Frame:
         claim=Claim(
             text="The rows end where the model refuses the next token.",
             holds=lambda f: bool(
-                f.facts["refusal"] != "" and f.arrays["places"].values[-1] + 1 == f.facts["length"]
+                f.facts["refusal"] != "" and f.values("places")[-1] + 1 == f.facts["length"]
             ),
         ),
         arrays={
@@ -260,8 +260,8 @@ def requirement(subject: Subject, layer: Layer) -> Frame:
         claim=Claim(
             text="Diagonals are constant under rotation and not under addition.",
             holds=lambda f: bool(
-                spread_along_diagonals(f.arrays["turned"].values).max()
-                < EXACT < 0.01 < spread_along_diagonals(f.arrays["added"].values).max()
+                spread_along_diagonals(f.values("turned")).max()
+                < EXACT < 0.01 < spread_along_diagonals(f.values("added")).max()
             ),
         ),
         arrays={

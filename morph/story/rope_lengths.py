@@ -43,9 +43,9 @@ def distance(live: Live) -> Frame:
         claim=Claim(
             text="The caption's counts are those of the curves, and the curves lie inside their bands.",
             holds=lambda f: bool(
-                _told(f.arrays["mean"].values) == f.facts["told"]
-                and (f.arrays["low"].values <= f.arrays["high"].values).all()
-                and (f.arrays["mean"].values[:, 0] <= f.arrays["high"].values[:, 0]).all()
+                _told(f.values("mean")) == f.facts["told"]
+                and (f.values("low") <= f.values("high")).all()
+                and (f.values("mean")[:, 0] <= f.values("high")[:, 0]).all()
             ),
         ),
         arrays={
@@ -127,7 +127,7 @@ def base(live: Live | None) -> Frame:
         ),
         claim=Claim(
             text="A larger base slows every pair but the first; the counts are those of the points.",
-            holds=lambda f: _bases_hold(f.arrays["wavelengths"].values, f.arrays["lengths"].values, f.facts["full"]),
+            holds=lambda f: _bases_hold(f.values("wavelengths"), f.values("lengths"), f.facts["full"]),
         ),
         arrays={
             "wavelengths": Array(values=padded, axes=("model", "pair"), source="2π b^(2i/d); 0: no such pair"),
@@ -216,7 +216,7 @@ def unseen(hand: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 
 def _longer_holds(frame: Frame) -> bool:
-    speeds, seen, hand = (frame.arrays[name].values for name in ("speeds", "seen", "hand"))
+    speeds, seen, hand = (frame.values(name) for name in ("speeds", "seen", "hand"))
     ratio = speeds[0] / speeds[1]
     new = unseen(hand, seen).sum(1).tolist()
     slowed = abs(ratio[0] - 1) < EXACT and (np.diff(ratio) > -EXACT).all() and ratio[-1] < frame.facts["factor"] + EXACT

@@ -179,7 +179,7 @@ def query(live: Live) -> Frame:
         ),
         claim=Claim(
             text="Each place turns the pair by the same angle and leaves its length.",
-            holds=lambda f: _turned_by(f.arrays["query"].values, f.facts["speed"]),
+            holds=lambda f: _turned_by(f.values("query"), f.facts["speed"]),
         ),
         arrays={
             **_hands(live, QUERY_AT, None),
@@ -211,7 +211,7 @@ def key(live: Live) -> Frame:
         ),
         claim=Claim(
             text="The gap between the hands is the one before rotation plus m − n steps.",
-            holds=lambda f: _gap_holds(f.arrays["query"].values, f.arrays["key"].values, f.facts["speed"]),
+            holds=lambda f: _gap_holds(f.values("query"), f.values("key"), f.facts["speed"]),
         ),
         arrays={
             **_hands(live, QUERY_AT, KEY_AT),
@@ -266,8 +266,8 @@ def slide(live: Live) -> Frame:
         claim=Claim(
             text="The score of a slid pair, and of the whole head, stays; the query's alone does not.",
             holds=lambda f: bool(
-                max(np.ptp(f.arrays["both"].values), np.ptp(f.arrays["whole"].values))
-                < EXACT < 0.1 < np.ptp(f.arrays["alone"].values)
+                max(np.ptp(f.values("both")), np.ptp(f.values("whole")))
+                < EXACT < 0.1 < np.ptp(f.values("alone"))
             ),
         ),
         arrays={
@@ -322,7 +322,7 @@ def clocks(live: Live) -> Frame:
         ),
         claim=Claim(
             text="Speeds fall from pair to pair, the fastest by one radian a token; by one ratio when unscaled.",
-            holds=lambda f: _speeds_hold(f.arrays["speeds"].values, f.facts["geometric"]),
+            holds=lambda f: _speeds_hold(f.values("speeds"), f.facts["geometric"]),
         ),
         arrays={
             "speeds": Array(values=live.speeds, axes=("pair",), source=f"{live.where}.rope: b^(-2i/d) and its scaling"),
@@ -372,8 +372,8 @@ def wavelengths(live: Live) -> Frame:
         claim=Claim(
             text="A turn takes 2π / speed; the counted ones fit into a trained text.",
             holds=lambda f: bool(
-                np.allclose(f.arrays["wavelengths"].values * f.arrays["speeds"].values, TURN, rtol=1e-12)
-                and (f.arrays["wavelengths"].values <= f.facts["length"]).sum() == f.facts["full"]
+                np.allclose(f.values("wavelengths") * f.values("speeds"), TURN, rtol=1e-12)
+                and (f.values("wavelengths") <= f.facts["length"]).sum() == f.facts["full"]
             ),
         ),
         arrays={

@@ -130,19 +130,19 @@ class AttentionExplorer(Explorer):
         return attention(self.source, text)
 
     def _numbers(self, frame: Frame) -> bytes:
-        weights, hidden = frame.arrays["weights"].values, np.isnan(frame.arrays["scores"].values)
+        weights, hidden = frame.values("weights"), np.isnan(frame.values("scores"))
         return np.where(hidden, HIDDEN, np.rint(weights * (HIDDEN - 1))).astype("<u2").tobytes()
 
     def _data(self, frame: Frame) -> dict[str, Any]:
-        return super()._data(frame) | {"n_heads": frame.arrays["weights"].values.shape[1]}
+        return super()._data(frame) | {"n_heads": frame.values("weights").shape[1]}
 
     def _ends(self) -> dict[str, int]:
-        layers, heads, tokens, _ = self.frame.arrays["weights"].values.shape
+        layers, heads, tokens, _ = self.frame.values("weights").shape
         return {"map": layers * heads - 1, "query": tokens - 1, "key": tokens - 1}
 
     def transcript(self) -> list[str]:
         """For each head, the strongest look at another token."""
-        weights, words = self.frame.arrays["weights"].values, self.frame.facts["tokens"]
+        weights, words = self.frame.values("weights"), self.frame.facts["tokens"]
         lines = []
         for layer, heads in zip(self.frame.facts["layers"], weights):
             for head, grid in enumerate(heads):
@@ -177,16 +177,16 @@ class TokenTrace(Explorer):
 
     def _numbers(self, frame: Frame) -> bytes:
         names = ("rms", "write", "cosine", "probability", "surprise")
-        return b"".join(frame.arrays[name].values.astype("<f4").tobytes() for name in names)
+        return b"".join(frame.values(name).astype("<f4").tobytes() for name in names)
 
     def _ends(self) -> dict[str, int]:
-        depths, tokens = self.frame.arrays["rms"].values.shape
+        depths, tokens = self.frame.values("rms").shape
         return {"token": tokens - 1, "depth": depths - 1}
 
     def transcript(self) -> list[str]:
         """For the token shown, what each depth would predict."""
         facts, token = self.frame.facts, self.spot["token"]
-        chances, rms = self.frame.arrays["probability"].values, self.frame.arrays["rms"].values
+        chances, rms = self.frame.values("probability"), self.frame.values("rms")
         names = ["embedding", *facts["writes"]]
         return [f"token {token}, {facts['tokens'][token]!r}"] + [
             f"after {name}: RMS {rms[i, token]:.2f}, next {facts['likely'][i][token][0]!r} ({chances[i, token, 0]:.2f})"
@@ -207,18 +207,18 @@ class RouterView(Explorer):
         return routing(self.source, text)
 
     def _numbers(self, frame: Frame) -> bytes:
-        shape = frame.arrays["probabilities"].values.shape
+        shape = frame.values("probabilities").shape
         weights = np.zeros(shape, "<f4")  # 0 where an expert was not chosen
-        np.put_along_axis(weights, frame.arrays["chosen"].values, frame.arrays["weights"].values, axis=-1)
-        return weights.tobytes() + frame.arrays["probabilities"].values.astype("<f4").tobytes()
+        np.put_along_axis(weights, frame.values("chosen"), frame.values("weights"), axis=-1)
+        return weights.tobytes() + frame.values("probabilities").astype("<f4").tobytes()
 
     def _ends(self) -> dict[str, int]:
-        layers, tokens, experts = self.frame.arrays["probabilities"].values.shape
+        layers, tokens, experts = self.frame.values("probabilities").shape
         return {"layer": layers - 1, "token": tokens - 1, "expert": experts - 1}
 
     def transcript(self) -> list[str]:
         """For each layer, how often its experts were chosen."""
-        loads, count = self.frame.arrays["load"].values, len(self.frame.facts["tokens"])
+        loads, count = self.frame.values("load"), len(self.frame.facts["tokens"])
         lines = []
         for layer, load in zip(self.frame.facts["layers"], loads):
             busiest = np.argsort(-load, kind="stable")[:3]
