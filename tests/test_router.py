@@ -61,7 +61,7 @@ def test_ties_go_to_the_lower_index(kind: Any) -> None:
     assert chosen.unique(dim=0).tolist() == [[0, 1, 2]]
     _, chosen, _, _ = routed(torch.tensor([[0.0, 1, 0, 1, 1, 0, 1, 1]]), router=kind)
     # of groups of two, the pair {6, 7} is best; of the two with one good expert each that come next, the first
-    assert chosen.tolist() == [[1, 6, 7]] if kind.kind == "group-limited-router" else [[1, 3, 4]]
+    assert chosen.tolist() == ([[1, 6, 7]] if kind.kind == "group-limited-router" else [[1, 3, 4]])
 
 
 def test_a_sigmoid_scores_each_expert_by_itself() -> None:
@@ -126,11 +126,20 @@ def test_the_auxiliary_loss_weighs_shares_by_mean_probability(kind: Any) -> None
 
 @torch.no_grad()
 def test_a_shared_expert_behind_a_gate() -> None:
-    """A gate at 0 halves the shared answer, one wide open leaves the base, one shut silences it."""
+    """A gate at 0 halves the shared answer; any other weighs it by its sigmoid, token by token."""
     gated, base = stage_model("shared-expert-gate", dtype=torch.float64), stage_model(12, dtype=torch.float64)
     weights = {name: tensor for name, tensor in gated.state_dict().items() if "shared_gate" not in name}
     base.load_state_dict(weights)
     ids = random_ids(base, 2, 30)
+    with morph.trace(gated) as seen:
+        gated(ids)
+    for i, block in enumerate(gated.blocks):
+        place = f"blocks.{i}.feed_forward"
+        normed = block.feed_forward_norm(seen[f"blocks.{i}.feed_forward_norm.input"])  # type: ignore[operator]
+        gate = torch.sigmoid(normed @ block.feed_forward.shared_gate.weight.T)  # type: ignore[union-attr]
+        assert relative_error(seen[f"{place}.shared_gate"], gate[..., 0]) < 1e-12 and gate.std() > 0.05
+        whole = seen[f"{place}.routed"] + gate * seen[f"{place}.shared.0.output"]
+        assert relative_error(seen[f"{place}_delta"], whole) < 1e-12
     for block in gated.blocks:
         block.feed_forward.shared_gate.weight.zero_()  # type: ignore[union-attr]
     for block in base.blocks:

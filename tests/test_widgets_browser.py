@@ -210,6 +210,7 @@ def test_nothing_overflows_in_any_frame(open_page: Open, width: int) -> None:
     page = open_page(width=width)
     page.locator(".lm-figure").focus()
     for number in range(1, 15):
+        assert counter(page) == f"{number:02} / 14" and page.locator(".lm-pane text").count() > 3
         assert page.evaluate(FAULTS) == [], f"frame {number}"
         page.keyboard.press("ArrowRight")
 
@@ -258,22 +259,27 @@ def test_theme_follows_the_reader_and_all_text_has_contrast(open_page: Open, the
     assert page.locator(".lm-figure").get_attribute("data-theme") == theme
     page.locator(".lm-figure").focus()
     for number in range(1, 15):
+        assert counter(page) == f"{number:02} / 14"
         assert page.evaluate(CONTRAST) == [], f"frame {number}"
         page.keyboard.press("ArrowRight")
+    pale = "#444" if theme == "dark" else "#ccc"
+    caption = page.locator(".lm-caption")
+    caption.evaluate("(node, colour) => { node.style.color = colour; }", pale)
+    assert [text for text, _ in page.evaluate(CONTRAST)] == [caption.text_content()], "and the measure can fail"
 
 
 def test_a_host_that_states_its_theme_wins(open_page: Open) -> None:
     page = open_page(color_scheme="light")
-    theme = page.locator(".lm-figure")
     page.evaluate("document.body.dataset.jpThemeLight = 'false'")  # JupyterLab
     page.wait_for_selector('.lm-figure[data-theme="dark"]')
     page.evaluate("document.body.dataset.jpThemeLight = 'true'")
     page.wait_for_selector('.lm-figure[data-theme="light"]')
     page.evaluate("() => { delete document.body.dataset.jpThemeLight; document.body.className = 'vscode-dark'; }")
     page.wait_for_selector('.lm-figure[data-theme="dark"]')
-    page.evaluate("() => { document.body.className = ''; document.documentElement.setAttribute('theme', 'dark'); }")
-    page.wait_for_timeout(50)
-    assert theme.get_attribute("data-theme") == "dark"  # Colab
+    page.evaluate("() => { document.body.className = ''; }")
+    page.wait_for_selector('.lm-figure[data-theme="light"]')  # as the reader likes it again
+    page.evaluate("() => document.documentElement.setAttribute('theme', 'dark')")  # Colab
+    page.wait_for_selector('.lm-figure[data-theme="dark"]')
 
 
 def test_one_model_shown_twice_keeps_one_clock_and_rests_when_not_shown(open_page: Open, story: Figure) -> None:

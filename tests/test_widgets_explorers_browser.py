@@ -105,8 +105,9 @@ def test_the_map_shows_the_weights(open_page: Open, widgets: dict[str, Any]) -> 
     seen = ~np.isnan(widgets["attention"].frame.arrays["scores"].values[0, 0])
     order = np.argsort(weights[seen])
     assert np.all(np.diff(lightness[seen][order]) <= 3)  # the darker, the heavier (to the rounding of three colours)
-    hidden = np.array(pixels[2:]).reshape(side, side, 4)[~seen][:, :3]
-    assert len(np.unique(hidden, axis=0)) == 1
+    assert np.ptp(lightness[seen]) > 150, "and something is drawn"
+    hidden = np.array(pixels[2:]).reshape(side, side, 4)[~seen]
+    assert len(np.unique(hidden, axis=0)) == 1 and hidden[0, 3] == 255
 
 
 def test_the_first_reading_is_of_a_key_in_sight(open_page: Open, widgets: dict[str, Any]) -> None:
