@@ -16,6 +16,7 @@ from morph.story import Figure, Frame
 from scenes.board import Board
 from scenes.chrome import RIGHT, chrome
 from scenes.parts import chip, gone, name, organ, panel, plus, polygons, rectangles, tip, wire
+from scenes.pen import Pen
 from scenes.shape import Box, Point
 from scenes.theme import Theme
 from scenes.type import label
@@ -72,11 +73,11 @@ def _before(figure: Figure, index: int) -> Frame | None:
     return None if index == 0 else figure.frames[index - 2] if index > 1 else figure.opening
 
 
-class Diagram:
+class Diagram(Pen):
     """The block at the left. `lit(key)` says whether the step changed an organ, `differs` which number of it."""
 
     def __init__(self, board: Board, theme: Theme, frame: Frame, before: Frame | None) -> None:
-        self.board, self.theme, self.facts = board, theme, frame.facts
+        super().__init__(board, theme, frame)
         self.organs = {o["key"]: o for o in frame.facts["organs"]}
         self.before = {o["key"]: o for o in before.facts["organs"]} if before else self.organs
         self.changed = set(frame.facts["changed"])
@@ -88,9 +89,6 @@ class Diagram:
         """Whether a number of the organ is another one than in the frame before."""
         old = self.before.get(key, {"data": {}})["data"]
         return bool(self.organs[key]["data"].get(field) != old.get(field))
-
-    def text(self, key: str, words: str, at: Point, anchor: str = "left", colour: str = "ink") -> None:
-        self.board.put(key, label(words, "floor", self.theme.colour(colour)).at(*at, anchor))
 
     def chip(self, key: str, centre: Point, size: Point) -> None:
         """An optional organ: drawn when it is there, outlined in dashes in the one frame that took it away."""
@@ -135,7 +133,7 @@ class Diagram:
         on_branch = self.facts["placement"] == "pre"
         self.chip(f"{key}.norm", (NORM_X, sublayer.reads) if on_branch else (STREAM, sublayer.after), NORM_SIZE)
 
-    def frame(self, sublayer: Sublayer) -> None:
+    def sublayer_box(self, sublayer: Sublayer) -> None:
         """The sublayer's box with its name, its bias and its detail."""
         at = (BOX_LEFT, sublayer.bottom, BOX_RIGHT, sublayer.top)
         self.board.put(f"{sublayer.key}:box", organ(self.theme, sublayer.role, at))
@@ -148,7 +146,7 @@ class Diagram:
 
     def attention(self) -> None:
         at = ATTENTION
-        self.frame(at)
+        self.sublayer_box(at)
         self.text("attention:detail", self.organs["attention"]["detail"], (INNER_LEFT, at.footer))
         self.text("attention.mask:detail", self.organs["attention.mask"]["detail"], (INNER_RIGHT, at.footer), "right")
         self.chip("attention.rope", (INNER_RIGHT - 1.66, at.header), (0.84, 0.36))
@@ -196,7 +194,7 @@ class Diagram:
     # ---- feed-forward ----
 
     def feed_forward(self) -> None:
-        self.frame(FEED_FORWARD)
+        self.sublayer_box(FEED_FORWARD)
         data = self.organs["feed_forward"]["data"]
         if data["kind"] == "experts":
             self.experts(data)

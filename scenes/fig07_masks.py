@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from morph.story import Figure, Frame
+from morph.story import Figure
 from morph.story.written import ten
 from scenes.board import Board
 from scenes.charts import Axes, arrow, axes, bars, dots, heat, levels, line, scale
 from scenes.chrome import chrome
 from scenes.parts import polylines, rectangles
-from scenes.shape import Box, Point
+from scenes.pen import Pen
+from scenes.shape import Box
 from scenes.theme import Theme
 from scenes.type import label
 
@@ -39,28 +40,11 @@ def board(figure: Figure, index: int, theme: Theme) -> Board:
     return made
 
 
-class Pen:
-    """A board with its theme and the frame it shows."""
-
-    def __init__(self, board: Board, theme: Theme, frame: Frame) -> None:
-        self.board, self.theme, self.frame, self.facts = board, theme, frame, frame.facts
-
-    def at(self, name: str) -> np.ndarray:
-        """The values of an array."""
-        return self.frame.values(name)
-
-    def text(
-        self, key: str, words: str, at: Point, anchor: str = "left", colour: str = "ink", weight: str = "regular",
-        size: str = "floor",
-    ) -> None:  # fmt: skip
-        """Put a label."""
-        self.board.put(key, label(words, size, self.theme.colour(colour), weight).at(*at, anchor))
-
-    def square(self, key: str, at: Box) -> None:
-        """An outline around a map."""
-        left, bottom, right, top = at
-        corners = [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
-        self.board.put(f"{key}:frame", polylines(self.theme, [corners], "wire", 1.5))
+def _square(pen: Pen, key: str, at: Box) -> None:
+    """An outline around a map."""
+    left, bottom, right, top = at
+    corners = [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
+    pen.board.put(f"{key}:frame", polylines(pen.theme, [corners], "wire", 1.5))
 
 
 # ---- one layer ----
@@ -73,7 +57,7 @@ def _one_layer(pen: Pen) -> None:
     pen.board.cut = (MASK[2] + WEIGHTS[0]) / 2
     pen.text("mask:name", f"in sight: {pairs:,} of {n * n:,} pairs", (MASK[0], MASK[3] + 0.3), weight="medium")
     pen.board.put("mask:seen", rectangles(theme.tint("attention", 0.62), _runs(mask, MASK)))
-    pen.square("mask", MASK)
+    _square(pen, "mask", MASK)
     pen.text("mask:query", "query", (MASK[0] - 0.14, MASK[3] - 0.12), "right", "muted")
     pen.text("mask:last", str(n - 1), (MASK[0] - 0.14, MASK[1] + 0.12), "right", "muted")
     pen.text("mask:first", "key 0", (MASK[0], MASK[1] - 0.22), "left", "muted")
@@ -84,7 +68,7 @@ def _one_layer(pen: Pen) -> None:
     limits = (0.0, facts["limit"])
     own = f"weights.layer{facts['layer']}"  # in a film one layer's weights give way to the next one's
     heat(pen.board, own, theme, np.where(mask > 0, pen.at("weights"), np.nan), WEIGHTS, limits=limits)
-    pen.square("weights", WEIGHTS)
+    _square(pen, "weights", WEIGHTS)
     tall = (WEIGHTS[3] - WEIGHTS[1]) / len(mask)
     left, bottom, right, _ = WEIGHTS
     corners = [(left, bottom), (right, bottom), (right, bottom + tall), (left, bottom + tall), (left, bottom)]
@@ -170,7 +154,7 @@ def _stack(pen: Pen) -> None:
         pen.text(f"{key}:sees", sees, (x, at[3] + 0.27), weight=weight)
         masked = np.where(pen.at("mask")[i] > 0, pen.at("weights")[i], np.nan)
         heat(pen.board, key, theme, masked, at, limits=limits)
-        pen.square(key, at)
+        _square(pen, key, at)
         pen.text(f"{key}:pairs", f"{row['pairs']:,} pairs", (x, bottom - 0.27), weight=weight)
         pen.text(f"{key}:held", f"keeps {row['held']} tokens", (x, bottom - 0.58), weight=weight)
     right = left + n * side + gap * (n - 1)
@@ -191,7 +175,7 @@ def _cone(pen: Pen) -> None:
     limits = (float(facts["limits"][0]), float(facts["limits"][1]))
     power = np.where(heard > 0, pen.at("power"), np.nan)
     heat(pen.board, "cone", theme, power[::-1], CONE, limits=limits)
-    pen.square("cone", CONE)
+    _square(pen, "cone", CONE)
 
     names = ["embedding", *(f"{kind} {layer}" for layer, kind in enumerate(facts["kinds"]))]
     pen.text("kind:head", "layer", (left - 0.15, top + 0.27), "right", "muted")
@@ -299,7 +283,7 @@ def _tables(pen: Pen) -> None:
                 at, key = (left, top - 1.0, right, top), f"row{i}.{name}"
                 pen.text(f"{key}:turns", row[name], (left, top + 0.2), colour="muted")
                 heat(pen.board, key, theme, pen.at(f"{i}.{name}"), at, **style)
-                pen.square(key, at)
+                _square(pen, key, at)
     scale(pen.board, "angles", theme, (3.4, -2.3, 6.4, -2.17), **style)
     pen.text("angles:name", "cosine of the angle turned", (3.25, -2.24), "right", "muted")
     pairs, positions = pen.at("2.far").shape

@@ -16,13 +16,13 @@ LOWER: Box = (LEFT, TILES[3] + 0.12, RIGHT, 0.12)
 
 def load(s: Stage) -> None:
     """Loads over the steps of a run above, the last of them as bars (or the biases over the steps) below."""
-    load, possible = s.arrays["load"], float(s.facts["possible"])
+    load, possible = s.at("load"), float(s.facts["possible"])
     heat(s.board, "load", s.theme, load, UPPER, role="ffn", limits=(0.0, possible))
     _steps(s, "load", UPPER)
     s.text("load:header", "load over training, 1 is an even share", (LEFT, HEADER_Y - 0.08))
     scale(s.board, "load.scale", s.theme, (SIDE, UPPER[1], SIDE + 0.2, UPPER[3]), role="ffn", limits=(0.0, possible))
-    if "bias" in s.arrays:
-        bias = s.arrays["bias"]
+    if "bias" in s.frame.arrays:
+        bias = s.at("bias")
         limit = float(np.abs(bias).max())
         at = (LEFT, LOWER[1], RIGHT, LOWER[1] + 1.4)
         heat(s.board, "bias", s.theme, bias, at, role="ffn", limits=(-limit, limit), signed=True)
@@ -44,7 +44,7 @@ def load(s: Stage) -> None:
 
 def _steps(s: Stage, key: str, at: Box) -> None:
     """The first and last step at the left of a map whose rows are stretches of training."""
-    steps = s.arrays["steps"]
+    steps = s.at("steps")
     tall = (at[3] - at[1]) / len(steps)
     s.text(f"{key}:first", f"{steps[0]:,}", (EDGE, at[3] - max(tall / 2, 0.1)), "right")
     s.text(f"{key}:step", "step", (EDGE, (at[1] + at[3]) / 2), "right")
@@ -53,7 +53,7 @@ def _steps(s: Stage, key: str, at: Box) -> None:
 
 def parallel(s: Stage) -> None:
     """A row for the tokens' device, a column for the experts': how many pairs go from one to the other."""
-    counts = s.arrays["counts"]
+    counts = s.at("counts")
     n = len(counts)
     bottom, top = GRID[1], 2.35
     tall = (top - bottom) / n
@@ -82,7 +82,7 @@ def parallel(s: Stage) -> None:
         s.text(f"to{j}:name", words, (LEFT + (j + 0.5) * wide, top + 0.24), "centre", colour="ink")
     s.text("from:name", "tokens", (EDGE, top + 0.24), "right")
     total = int(counts.sum())
-    share = percent(float(s.arrays["crossing"]))
+    share = percent(float(s.at("crossing")))
     s.text("share:value", share, (SIDE - 0.2, 1.9), colour="ink", size="title", weight="bold")
     s.text("share:name", f"of {total:,} pairs", (SIDE - 0.2, 1.5))
     s.text("share:what", "change device", (SIDE - 0.2, 1.23))

@@ -11,8 +11,8 @@ from scenes.parts import rectangles
 
 def active(s: Stage) -> None:
     """Bars of total parameters with the active ones filled: ours at the left, released models at the right."""
-    ours = (s.facts["names"], s.arrays["total"], s.arrays["active"])
-    theirs = (s.facts["released"], s.arrays["released_total"], s.arrays["released_active"])
+    ours = (s.facts["names"], s.at("total"), s.at("active"))
+    theirs = (s.facts["released"], s.at("released_total"), s.at("released_active"))
     s.board.cut = 0.0
     for key, title, left, (names, total, active) in (
         ("ours", "stages at nano size" if len(ours[0]) > 2 else "this model", -6.5, ours),
@@ -45,11 +45,11 @@ def _short(n: float) -> str:
 
 def combinations(s: Stage) -> None:
     """Three strips of the same stored parameters, cut finer from top to bottom; the filled parts are those used."""
-    used, stored = s.arrays["used"], s.arrays["stored"]
+    used, stored = s.at("used"), s.at("stored")
     notes = ("stage 10", "stage 11, as many FLOPs", f"{used[0] / used[2]:.0f} times fewer FLOPs")
-    for i, (n, k) in enumerate(zip(s.arrays["experts"].tolist(), s.arrays["chosen"].tolist())):
+    for i, (n, k) in enumerate(zip(s.at("experts").tolist(), s.at("chosen").tolist())):
         y = 2.0 - 1.7 * i
-        picks = np.flatnonzero(s.arrays["picks"][i, :n] > 0).tolist()
+        picks = np.flatnonzero(s.at("picks")[i, :n] > 0).tolist()
         s.row("experts" if n == 32 else f"strip{n}", n, y - 0.45, y, picks)
         s.text(f"ways{i}:name", f"{n} choose {k}", (LEFT, y + 0.3), colour="ink", size="label", weight="medium")
         s.text(f"ways{i}:count", s.facts["ways"][i], (LEFT + 2.2, y + 0.3), colour="ink", size="body", weight="bold")

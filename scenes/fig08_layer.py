@@ -16,9 +16,9 @@ MOST_TERMS = 9
 
 def dense(s: Stage) -> None:
     """A token's row is filled in every slice; at the right the network's matrices, drawn to scale."""
-    rows, count = s.arrays["sizes"].shape
+    rows, count = s.at("sizes").shape
     right = LEFT + count * (RIGHT - LEFT) / s.n
-    s.grid(s.arrays["sizes"] > 0)
+    s.grid(s.at("sizes") > 0)
     s.tokens(GRID)
     s.text("grid:header", "filled: works for the token", (LEFT, HEADER_Y))
     cuts = np.linspace(LEFT, right - 0.04, s.n + 1)  # as many pieces as there will be experts: it comes apart into them
@@ -38,7 +38,7 @@ def dense(s: Stage) -> None:
         x, y = float(edges[-1]) + 0.26, top - model * unit / 2
         s.text(f"matrix.{name}:name", name, (x, y + 0.17), colour="ink", size="label", weight="medium")
         s.text(f"matrix.{name}:size", f"{high} × {wide} parameters", (x, y - 0.17))
-    s.text("dense:sum", f"{int(s.arrays['weights']):,} parameters", (left, TILES[1] + 0.18), colour="ink", size="body",
+    s.text("dense:sum", f"{int(s.at('weights')):,} parameters", (left, TILES[1] + 0.18), colour="ink", size="body",
            weight="bold")  # fmt: skip
     s.text("dense:use", f"all of them work for each of {rows} tokens", (left, NUMBERS_Y - 0.06))
     s.board.cut = left - 0.3
@@ -46,7 +46,7 @@ def dense(s: Stage) -> None:
 
 def experts(s: Stage) -> None:
     """A token, the router, a line to every expert; the shared one's line goes past the router."""
-    middle, chosen = (LEFT + RIGHT) / 2, [int(e) for e in s.arrays["chosen"]]
+    middle, chosen = (LEFT + RIGHT) / 2, [int(e) for e in s.at("chosen")]
     token_y, router_y, foot, top = HEADER_Y - 0.12, 1.85, 1.58, TILES[3] + 0.1
     rest = [[(middle, foot), (s.x(e), top)] for e in range(s.n) if e not in chosen]
     s.board.put("router:lines", polylines(s.theme, rest, "ghost", 1.2))
@@ -56,7 +56,7 @@ def experts(s: Stage) -> None:
     s.text("token:name", f"token “{words}”", (middle, token_y), "centre", colour="ink", size="label", weight="medium")
     arrow(s.board, "token.in", s.theme, (middle, token_y - 0.22), (middle, router_y + 0.3))
     chip(s.board, "router", s.theme, "ffn", "router", (middle, router_y), (1.9, 0.54))
-    s.text("router:size", f"{int(s.arrays['router']):,} parameters", (middle - 1.15, router_y), "right")
+    s.text("router:size", f"{int(s.at('router')):,} parameters", (middle - 1.15, router_y), "right")
     s.text("router:does", f"scores {s.n}, takes {s.facts['top_k']}", (middle + 1.15, router_y))
     if always:
         x = (SHARED[0] + SHARED[2]) / 2
@@ -64,14 +64,14 @@ def experts(s: Stage) -> None:
         s.text("shared:always", "always", (x + 0.2, 0.6), colour="ink")
     s.experts(chosen, shared=bool(always))
     s.text(
-        "experts:size", f"{s.n} experts of {int(s.arrays['expert']):,} parameters", ((LEFT + RIGHT) / 2, -2.5),
+        "experts:size", f"{s.n} experts of {int(s.at('expert')):,} parameters", ((LEFT + RIGHT) / 2, -2.5),
         "centre",
     )  # fmt: skip
 
 
 def router(s: Stage) -> None:
     """A bar over each expert's tile, as high as its probability."""
-    p, chosen = s.arrays["probabilities"], [int(e) for e in s.arrays["chosen"]]
+    p, chosen = s.at("probabilities"), [int(e) for e in s.at("chosen")]
     high = float(p.max()) * 1.02
     area = Axes((LEFT, TILES[3] + 0.12, RIGHT, 1.75), (-0.5, s.n - 0.5), (0, high))
     bars(s.board, "probability", s.theme, area, p, "ffn", lit=chosen, gap=0.14)
@@ -98,19 +98,19 @@ def _passage(s: Stage) -> None:
 
 def dispatch(s: Stage) -> None:
     """The grid of tokens and experts, and under it how many tokens each expert got."""
-    s.grid(s.arrays["table"])
+    s.grid(s.at("table"))
     s.tokens(GRID, [s.facts["token"]])
     s.text("grid:header", f"filled: the {s.facts['top_k']} experts that a token chose", (LEFT, HEADER_Y))
     s.experts(numbers=False)
     s.text("load:name", "tokens", (EDGE, NUMBERS_Y), "right")
-    for e, load in enumerate(s.arrays["load"]):
+    for e, load in enumerate(s.at("load")):
         if s.n <= 40:
             s.text(f"load:{e}", str(load), (s.x(e), NUMBERS_Y), "centre", colour="ink")
 
 
 def combination(s: Stage) -> None:
     """Lines from the chosen experts through their weights to the sum, and the sum above the layer's own output."""
-    chosen, weights = [int(e) for e in s.arrays["chosen"]], s.arrays["weights"]
+    chosen, weights = [int(e) for e in s.at("chosen")], s.at("weights")
     keep = sorted(np.argsort(-weights)[:MOST_TERMS].tolist())
     always = bool(s.facts["n_shared"])
     ends = [s.x(chosen[i]) for i in keep]
@@ -131,7 +131,7 @@ def combination(s: Stage) -> None:
     disc, cross = plus(s.theme, (middle, sum_y), 0.2)
     s.board.put("sum:disc", disc)
     s.board.put("sum:cross", cross)
-    total, output = s.arrays["sum"], s.arrays["output"]
+    total, output = s.at("sum"), s.at("output")
     limit = float(np.abs(output).max())
     arrow(s.board, "sum.out", s.theme, (middle, sum_y + 0.2), (middle, 1.66))
     for key, name, values, y in (("sum.map", "sum", total, 1.72), ("output.map", "layer", output, 2.2)):
@@ -149,7 +149,7 @@ def combination(s: Stage) -> None:
 
 def shared(s: Stage) -> None:
     """The grid of frame 4, the shared expert's filled column, and what it adds to each token."""
-    table, ratio = s.arrays["table"], s.arrays["ratio"]
+    table, ratio = s.at("table"), s.at("ratio")
     s.grid(table)
     s.tokens(GRID, [s.facts["token"]])
     s.text("grid:header", f"filled: the {s.facts['top_k']} experts that a token chose", (LEFT, HEADER_Y))

@@ -8,9 +8,9 @@ import numpy as np
 
 from morph.story import Frame
 from scenes.board import Board, Box
-from scenes.parts import Point, rectangles
+from scenes.parts import rectangles
+from scenes.pen import Pen
 from scenes.theme import Theme
-from scenes.type import label
 
 LEFT, RIGHT = -5.6, 4.48
 SHARED: Box = (4.78, -1.98, 5.06, -1.62)
@@ -27,19 +27,14 @@ QUIET = 0.3
 """Share of the role's colour in an expert that rests."""
 
 
-class Stage:
+class Stage(Pen):
     """A board with what every frame draws on it."""
 
-    def __init__(self, board: Board, theme: Theme, frame: Frame) -> None:
-        self.board, self.theme, self.facts = board, theme, frame.facts
-        self.arrays = {name: array.values for name, array in frame.arrays.items()}
-        self.n: int = frame.facts.get("n_experts", 0)
+    colour = "muted"
 
-    def text(
-        self, key: str, words: str, at: Point, anchor: str = "left", *, colour: str = "muted", size: str = "floor",
-        weight: str = "regular",
-    ) -> None:  # fmt: skip
-        self.board.put(key, label(words, size, self.theme.colour(colour), weight).at(*at, anchor))
+    def __init__(self, board: Board, theme: Theme, frame: Frame) -> None:
+        super().__init__(board, theme, frame)
+        self.n: int = frame.facts.get("n_experts", 0)
 
     def fill(self, lit: bool) -> str:
         """The colour of an expert that works or rests."""
