@@ -5,7 +5,7 @@
 The k most probable experts are chosen and their probabilities divided by their sum (Jiang et al., 2024); a tie goes to
 the lower index. `SwitchRouter`, `SigmoidRouter` and `GroupLimitedRouter` score, choose or weigh otherwise.
 
-Left alone, routing collapses onto few experts. Two remedies: an auxiliary loss E Σ_e f_e P_e, with f_e the share of
+Left alone, routing grows uneven and can collapse. Two remedies: an auxiliary loss E Σ_e f_e P_e, with f_e the share of
 choices and P_e the mean probability (Fedus et al., 2021), or a bias b_e that is added to p_e for the choice only and
 moved against the load after each step, outside the gradient (Wang et al., 2024).
 """
