@@ -98,3 +98,7 @@ def _board(frame: Frame, theme: Theme) -> Board:
 
 def _word(board: Board, key: str, theme: Theme, text: str, at: Point, anchor: str = "left") -> None:
     board.put(key, label(text, "floor", theme.colour("ink")).at(*at, anchor))
+
+
+STILLS = {"attention": attention, "token-trace": token_trace, "routing": routing}
+"""A frame's key -> what draws it."""

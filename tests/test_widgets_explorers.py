@@ -56,7 +56,7 @@ def test_a_picture_and_words(shown: Any) -> None:
 
 @pytest.mark.parametrize("name", ["dark", "light"])
 def test_nothing_in_the_picture_is_at_fault(shown: Any, name: str) -> None:
-    look, draw = theme(name), getattr(explorers, shown.frame.key.replace("-", "_"))
+    look, draw = theme(name), explorers.STILLS[shown.frame.key]
     for place in ({}, {"map": 5, "token": 3, "layer": 2}, {"map": 15, "token": 35}):
         assert lint(draw(shown.frame, place, look), look) == []
 

@@ -146,7 +146,8 @@ def _caption(kind: str, moe: MoE, found: Loads, before: Loads | None) -> str:
     if kind == "none":
         most = moe.n_experts / moe.top_k
         dead = int((found.load[-1] == 0).sum())
-        end = "None is dead: a partial collapse." if not dead else f"{dead} {'gets' if dead == 1 else 'get'} nothing."
+        alive = "None is dead: a partial collapse." if starved else "No collapse."
+        end = f"{dead} {'gets' if dead == 1 else 'get'} nothing." if dead else alive
         return (
             f"The fullest expert ends at {peak:.1f} times an even share, of {most:.1f} possible; "
             f"{starved} of {n} get under a quarter. {end}"

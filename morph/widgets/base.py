@@ -8,12 +8,17 @@ import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anywidget
 
 from morph.errors import MorphError
+from morph.story import Frame
 from morph.widgets import assets
+
+if TYPE_CHECKING:
+    from scenes.board import Board
+    from scenes.theme import Theme
 
 STATIC = "MORPH_STATIC"
 """Environment variable: "1" makes a widget show itself as a page of its own, for readers without a kernel."""
@@ -41,8 +46,20 @@ class Widget(anywidget.AnyWidget):
         """What it shows, in lines of words."""
 
     @abstractmethod
+    def still(self, theme: Theme) -> tuple[Board, Frame]:
+        """What it shows now, as the scenes draw it, and the frame that this is of."""
+
     def to_png(self, path: Path | str | None = None) -> bytes:
         """A picture of what it shows now, in the light theme; written to `path` if one is given."""
+        from scenes.svg import to_png
+        from scenes.theme import theme
+
+        light = theme("light")
+        board, frame = self.still(light)
+        data = to_png(board, light, frame)
+        if path is not None:
+            write(Path(path), data)
+        return data
 
     def to_html(self, path: Path | str | None = None) -> str:
         """A self-contained page that opens as the widget stands now; written to `path` if one is given."""

@@ -6,8 +6,7 @@ The browser holds all numbers of one text, so keys and pointer need no kernel; a
 from __future__ import annotations
 
 from abc import abstractmethod
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import traitlets
@@ -15,7 +14,11 @@ import traitlets
 from morph.errors import MorphError
 from morph.story.frame import Frame
 from morph.widgets import assets
-from morph.widgets.base import Widget, write
+from morph.widgets.base import Widget
+
+if TYPE_CHECKING:
+    from scenes.board import Board
+    from scenes.theme import Theme
 
 TEXT = "for key in keys: total += counts[key]"
 """What an explorer reads first: names that come back, brackets that close."""
@@ -104,17 +107,10 @@ class Explorer(Widget):
         """A page has no kernel: it holds the numbers of this text and asks for no other."""
         return super().page_state() | {"live": False}
 
-    def to_png(self, path: Path | str | None = None) -> bytes:
-        from scenes import explorers
-        from scenes.svg import to_png
-        from scenes.theme import theme
+    def still(self, theme: Theme) -> tuple[Board, Frame]:
+        from scenes.explorers import STILLS
 
-        light = theme("light")
-        board = getattr(explorers, self.frame.key.replace("-", "_"))(self.frame, self.spot, light)
-        data = to_png(board, light, self.frame)
-        if path is not None:
-            write(Path(path), data)
-        return data
+        return STILLS[self.frame.key](self.frame, self.spot, theme), self.frame
 
 
 class AttentionExplorer(Explorer):

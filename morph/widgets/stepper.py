@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import traitlets
 
@@ -11,8 +10,12 @@ from morph.errors import MorphError
 from morph.story import Figure, Frame
 from morph.story.store import stored
 from morph.widgets import assets
-from morph.widgets.base import Widget, write
+from morph.widgets.base import Widget
 from morph.widgets.pages import heading, sent, transcript
+
+if TYPE_CHECKING:
+    from scenes.board import Board
+    from scenes.theme import Theme
 
 A_DAY = 86_400
 """Seconds. A browser's clock counts 2³¹ milliseconds, and what is longer goes off at once."""
@@ -89,14 +92,7 @@ class Stepper(Widget):
     def transcript(self) -> list[str]:
         return transcript(self.story)
 
-    def to_png(self, path: Path | str | None = None) -> bytes:
-        """The frame on screen as a picture, in the light theme; written to `path` if one is given."""
+    def still(self, theme: Theme) -> tuple[Board, Frame]:
         from scenes.boards import board
-        from scenes.svg import to_png
-        from scenes.theme import theme
 
-        light = theme("light")
-        data = to_png(board(self.story, self.index + 1, light), light, self.frame)
-        if path is not None:
-            write(Path(path), data)
-        return data
+        return board(self.story, self.index + 1, theme), self.frame
