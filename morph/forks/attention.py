@@ -104,7 +104,7 @@ ATTENTION: tuple[Fork, ...] = (
         "several query heads share a key-value head", "all of them share one",
         "The smallest cache that whole keys and values allow. PaLM and Falcon 7B went this far; groups of a few cost "
         "little more memory and were measured to lose less.",
-        "Shazeer, Fast Transformer Decoding, 2019",
+        "Shazeer, Fast Transformer Decoding, 2019; Ainslie et al., GQA, 2023",
         _mqa,
     ),
 )  # fmt: skip

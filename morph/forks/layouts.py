@@ -36,8 +36,8 @@ LAYOUTS: tuple[Fork, ...] = (
     Fork(
         "window-1-1", "sliding-window", "Windows, 1 : 1", 2024, "Gemma 2; gpt-oss", "attention", ("layout.n_local",),
         "three local layers, then a global one", "one local layer, then a global one",
-        "How many layers must see everything? Gemma 2 and gpt-oss: every second. The cache of a long text is nearly "
-        "twice that of 3 : 1.",
+        "How many layers must see everything? Gemma 2 and gpt-oss: every second. The longer the text, the closer its "
+        "cache comes to twice that of 3 : 1.",
         "Gemma Team, Gemma 2, 2024; OpenAI, gpt-oss, 2025",
         _window_1_1,
     ),

@@ -11,8 +11,7 @@
 # - build any of the fifteen stages, run it, and read its difference from the stage before;
 # - tell a measured difference from one that a second random seed would wipe out.
 #
-# It needs no network and no GPU. Run the cells from top to bottom; on two CPU cores that takes less than
-# a minute.
+# It needs no network and no GPU: two CPU cores are enough. Run the cells from top to bottom.
 
 # %%
 import math
@@ -219,8 +218,8 @@ print(f"deepest cut of the cache at 1,024 tokens: {deepest}, to {cuts[deepest]:.
 # A short training of the smallest size, on the Python source of your own standard library. The recipe is the
 # same for every stage, so you may change `k` and compare.
 #
-# **Predict.** It starts near 8 bits per byte. Where will it be at the end: 7, 5, or 3? And what does text
-# look like that a model of that quality writes?
+# **Predict.** It starts where the untrained model above stood. Where will it be at the end: at 7 bits per byte,
+# 5, or 3? And what does text look like that a model of that quality writes?
 
 # %%
 k = 9
@@ -268,17 +267,17 @@ print(f"largest difference between the logits: {(whole - pieces).abs().max().ite
 # - **Where the norm goes.** Before the branch is the common choice; some families also norm the branch's
 #   output, and some norm only the output.
 # - **Whether position is needed in every layer.** Some models rotate only in part of the head, some leave
-#   position out of every fourth layer or out of all layers with full attention.
+#   position out of every fourth layer (SmolLM3) or out of all layers with full attention (Trinity Large).
 # - **How much attention a model needs.** One full layer in four is a common ratio, not a law: released
-#   models range from one in two to one in eight, and what fills the other layers differs (windows, delta
-#   rules, decay).
-# - **How experts are cut and balanced.** Numbers run from eight experts to several hundred, with and
+#   models range from one in two (Gemma 2) to one in eight (Ling 2.5), and what fills the other layers differs
+#   (windows, delta rules, decay).
+# - **How experts are cut and balanced.** Numbers run from 8 experts (Mixtral) to 512 (Qwen3-Next), with and
 #   without a shared one. Models that balance by a bias often keep a small loss beside it.
 # - **What was worth it.** Data and training recipes changed too in these years, and most published
 #   comparisons change several things at once. That is the reason for changing one thing at a time here.
 #
 # Two figures often quoted hold only for some models. *Nine experts of 256 per token* is eight chosen ones
-# and a shared one, in one family. *Three quarters of the layers see only a window* is true where the
+# and a shared one, as in DeepSeek-V3. *Three quarters of the layers see only a window* is true where the
 # ratio is 3 : 1.
 #
 # **What couples to what.** A norm on the branch's input does not bound the attention logits, since the

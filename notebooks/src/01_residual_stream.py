@@ -12,7 +12,7 @@
 # - explain what a norm does in each of four places, forward and backward, and show it in a few lines;
 # - tell which part of that is the norm's doing and which comes from the organ beside it.
 #
-# It needs no network and no GPU. On two CPU cores it takes less than a minute.
+# It needs no network and no GPU: two CPU cores are enough.
 
 # %%
 import math
@@ -130,9 +130,14 @@ print(f"copy RMS {rms(copies[0]):.4f} and {rms(copies[1]):.4f}")
 # with $x_0$ counted among the deltas in the last sum. If the parts are unrelated, the cross terms cancel. If besides
 # all layers write alike, $\sigma$ each, then $\|x_\ell\|^2 \approx \|x_0\|^2 + \ell\sigma^2$: a random walk, whose
 # length grows like √ℓ.
-#
-# **Predict.** The deltas of the trained model have an RMS between 0.4 and 1.5. Without cross terms, 48 of them would
-# end at an RMS of about 6.5. Will the real stream end near that, below, or above? And before training?
+
+# %%
+parts = [rms(seen[name]) for name in ("stream", *names)]  # x₀ counted in
+print(f"RMS of the {len(names)} deltas: {min(parts[1:]):.1f} to {max(parts[1:]):.1f}")
+print(f"RMS at the end, were there no cross terms: {math.sqrt(sum(part**2 for part in parts)):.1f}")
+
+# %% [markdown]
+# **Predict.** Will the real stream of the trained model end near that, below, or above? And before training?
 
 # %%
 untrained = morph.build(deep.config, seed=deep.seed).eval()
@@ -154,9 +159,8 @@ show_table(
 )
 
 # %% [markdown]
-# Random weights write unrelated deltas, and the random walk misses their final length by some six percent. Training
-# changes that: deltas come to agree, and most of the final length is agreement. √ℓ is a law of initialization, not of
-# trained models.
+# Random weights write unrelated deltas, and the random walk comes close to their final length. Training changes that:
+# deltas come to agree, and most of the final length is agreement. √ℓ is a law of initialization, not of trained models.
 #
 # How much agreement does that take? Compare the cosines with those of random vectors, whose spread is $1/\sqrt d$.
 
@@ -179,7 +183,7 @@ rows = [
 show_table(["", "mean", "spread"], [*rows, ["random vectors", "0", f"{d**-0.5:.3f}"]])
 
 # %% [markdown]
-# A mean of five hundredths looks like nothing. But there are 1,128 pairs, each counted twice, against 48 squares: a
+# Such a mean looks like nothing. But there are 1,128 pairs, each counted twice, against 48 squares: a
 # small common tilt outweighs them all. "Nearly orthogonal" is a statement about one pair; the norm adds up all of
 # them.
 
@@ -352,8 +356,8 @@ for count in (6, 24) if QUICK else (6, 24, 96):
 # **Where common statements need care**
 #
 # - *The norm of the stream grows like √ℓ.* As initialized, yes. Trained, ours grows faster, because its deltas agree.
-# - *Gradients reach layer 1 unattenuated.* As initialized they arrive amplified: about tenfold in this pre-norm model,
-#   a few hundredfold in its post-norm sibling, and less than threefold with small branches.
+# - *Gradients reach layer 1 unattenuated.* As initialized they arrive amplified, as the table of placements shows: most
+#   of all in post-norm, much less in pre-norm, and least with small branches.
 # - *The key-value cache grows with d.* It grows with the key-value heads and their width, which a config sets apart
 #   from *d*: notebook 00 counts it.
 # - *Trinity starts the second norm's gain at 1/√L.* Its report names a depth-scaled sandwich; we took 1/√L as the plain

@@ -8,12 +8,12 @@
 # **After this notebook you can**
 #
 # - show, by measuring, that attention without a mask has no order, and that the causal mask brings some;
-# - derive rotary position from one requirement, and write it in ten lines;
+# - derive rotary position from one requirement, and write it in a few lines;
 # - read a model's base, head width and trained length, and say which of its pairs will see new angles in a
 #   longer text;
 # - stretch a trained model to a text four times longer, without training, and measure what that buys.
 #
-# It needs no network and no GPU; on two CPU cores it takes less than a minute.
+# It needs no network and no GPU: two CPU cores are enough.
 
 # %%
 import math
@@ -39,8 +39,8 @@ torch.set_num_threads(1)  # models this small lose more to handing work out than
 # %% [markdown]
 # ## Twelve frames
 #
-# The figure is measured on a small model that has read Python source for 1,200 steps. Its numbers are those
-# of live queries and keys.
+# The figure is measured on a small model that has read Python source. Its numbers are those of live queries
+# and keys.
 #
 # **Predict before you step.** Frame 10 asks whether a query's score with a key falls as they move apart.
 # Draw the curve that you expect for a trained layer. And of twelve clocks, how many make a full turn in a
@@ -170,16 +170,16 @@ for m, n in ((7, 4), (107, 104), (100_007, 100_004)):
     print(f"m = {m:7,}, n = {n:7,}: {((R(m * theta) @ q) @ (R(n * theta) @ k)).item():+.12f}")
 
 # %% [markdown]
-# The same number to twelve digits, however far both have slid. That takes exact angles: 20,000 radians in bf16 can
-# be off by sixty, so tables of angles are kept in fp32 or better.
+# The same number to twelve digits, however far both have slid. That takes exact angles: near
+# 20,000, two neighbouring bf16 numbers lie 128 apart, so tables of angles are kept in fp32 or better.
 
 # %% [markdown]
 # ## Many pairs, many speeds
 #
-# A head has more than two features. Rotary position takes them in pairs and turns pair $i$ by $m\theta_i$,
-# with the speeds of the waves above: $\theta_i = b^{-2i/d}$. Which features make a pair is a convention.
-# Here, as in Llama, feature $i$ goes with feature $i + d/2$; other families pair neighbours. Weights
-# trained for one are wrong for the other.
+# A head has more than two features. Rotary position takes them in pairs, and at place $m$ pair $i$ is turned by
+# the angle $m\theta_i$. The speeds are those of the waves above: $\theta_i = b^{-2i/d}$. Which features make
+# a pair is a convention. Here, as in Llama, feature $i$ goes with feature $i + d/2$; other families pair
+# neighbours. Weights trained for one are wrong for the other.
 #
 # We try it on a trained layer. A trace keeps what is computed inside a model, by name. This model's layers norm
 # queries and keys before they turn them, so we do that too.
@@ -226,8 +226,9 @@ for name, base, length, width in (
     print(f"{name:10} slowest turn {turn[-1]:9,.0f} tokens; {full:2} of {len(turn)} come round in {length:,}")
 
 # %% [markdown]
-# The last exponent is $(d-2)/d$ and not 1, so it is 54,410. A larger base leaves the fast clocks as they
-# are and slows the slow ones: in both later models *fewer* come round than in Llama 2, although the texts grew.
+# The last exponent is $(d-2)/d$ and not 1, so it takes less: the row of Llama 2 is this case. A larger base leaves
+# the fast clocks as they are and slows the slow ones: in both later models *fewer* come round than in Llama 2,
+# although the texts grew.
 #
 # That sounds like a loss and need not be one. A clock that has come round in training has shown all of its
 # angles: at any later place its hand stands somewhere familiar. A clock that never came round has shown a part
@@ -360,8 +361,7 @@ print(f"rope: {gap.mean:+.3f} ± {gap.interval:.3f} bits per byte ({gap.verdict}
 # ## Where common accounts are corrected
 #
 # - *Pair 0 rotates once per token.* It turns by one radian; a full turn takes 6.28 tokens.
-# - *The last pair takes* $2\pi b$ *tokens.* It takes $2\pi b^{(d-2)/d}$: 54,410 and not 62,832 for
-#   $b = 10^4$, $d = 128$.
+# - *The last pair takes* $2\pi b$ *tokens.* It takes $2\pi b^{(d-2)/d}$, as printed under *Clocks*.
 # - *Rotation makes scores decay.* Not in the trained layer that the figure and the cell above measure.
 # - *SmolLM3 drops position from its global layers and keeps it in the local ones.* It has no local layers.
 # - *A bias on the keys is redundant.* It shifts all of a query's scores alike, and so drops out of the

@@ -13,7 +13,7 @@
 # - tell what a stack *can* hear from what it *learns* to use;
 # - give a softmax a sink, and measure what goes there.
 #
-# It needs no network and no GPU. On two CPU cores it takes less than a minute.
+# It needs no network and no GPU: two CPU cores are enough.
 
 # %%
 import math
@@ -281,8 +281,8 @@ for name, layout, length in (
 #
 # ## A released model
 #
-# Olmo 3 32B has 64 layers, 8 key-value heads of 128 and a window of 4,096, in the ratio 3 : 1. Counted by the same code
-# as our own models, in bf16:
+# Olmo 3 32B has, by its released config, 64 layers, 8 key-value heads of 128 and a window of 4,096, in the ratio 3 : 1.
+# Counted by the same code as our own models, in bf16:
 
 # %%
 for context in (4_096, 16_384, 65_536):
@@ -337,7 +337,8 @@ for name in ("windows", "sink"):
 #
 # - **The ratio.** One to one (Gemma 2, gpt-oss), three to one (Olmo 3, Trinity Large), five to one (Gemma 3), and once
 #   nothing but windows (Mistral 7B, 2023). Reported losses differ little over a wide range.
-# - **The width.** From 128 (gpt-oss) to 4,096. A short window is cheap and forces the global layers to do the rest.
+# - **The width.** From 128 (gpt-oss) to 4,096 (Mistral 7B, Olmo 3). A short window is cheap and forces the global
+#   layers to do the rest.
 # - **What fills the other layers.** A window forgets; a fixed state (step 14) keeps a summary of what it has seen.
 # - **Position by layer type.** Gemma 3 has a slower rotation in its global layers, Trinity Large none there, Olmo 3
 #   stretches only theirs.
@@ -346,7 +347,7 @@ for name in ("windows", "sink"):
 # **Corrections.** Three statements that one meets, and what holds:
 #
 # - "A stack of $L$ windows sees $L \cdot w$ tokens." It sees $L(w - 1) + 1$; you differentiated it.
-# - "Three quarters of the layers have a cache that does not grow." In models of the ratio 3 : 1.
+# - "In three layers of four the cache stops growing." In models of the ratio 3 : 1.
 # - "SmolLM3 leaves position out of its global layers and keeps it in the local ones." All its layers are global; every
 #   fourth one goes without position. The sentence fits Trinity Large and Command A.
 #

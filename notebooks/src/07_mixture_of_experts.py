@@ -12,7 +12,7 @@
 # - measure how unevenly a router works, and explain what a loss and a bias do about it;
 # - count what crosses between devices when experts are spread over them.
 #
-# It needs no network and no GPU. On two CPU cores it takes less than a minute.
+# It needs no network and no GPU: two CPU cores are enough.
 
 # %%
 import math
@@ -107,7 +107,7 @@ print("as the model chose:       ", seen["blocks.2.feed_forward.router.chosen"][
 # $$y = \sum_{e \in \mathcal T} w_e\, E_e(x) + E_{\text{shared}}(x), \qquad
 #   E(x) = W_{\text{down}}\big(\mathrm{silu}(W_{\text{gate}}\,x) \odot W_{\text{up}}\,x\big)$$
 #
-# **Predict.** How close will ten plain lines come to the layer's own output, which sorts the tokens by expert and
+# **Predict.** How close will a few plain lines come to the layer's own output, which sorts the tokens by expert and
 # multiplies in groups?
 
 
@@ -160,7 +160,7 @@ print(f"scale {scale:g}; largest difference between the logits of stages 9 and 1
 # Stored weights grow with the number of experts $N$, used ones with $k$. `morph.count` counts both on the built
 # modules. (Frame 6 counts released models in the same way: built from their published shapes, without storage.)
 #
-# **Predict.** From stage 9 to stage 10 the parameters triple. What happens to the FLOPs of a token?
+# **Predict.** By which factor do the parameters grow from stage 9 to stage 10? And the FLOPs of a token?
 
 # %%
 rows = []
@@ -175,9 +175,9 @@ for k in range(9, 14):
 show_table(["stage, nano", "experts", "total", "active", "share", "FLOPs per token"], rows)
 
 # %% [markdown]
-# The FLOPs move by the router alone: a matrix of $d \times N$. In released models the active share has been falling
-# for years: 28 % of Mixtral 8×7B (2023, 8 experts), 9 % of Qwen3-235B (2025, 128). Step 12's extra expert adds to
-# the total and not to what is used, for it takes the place of one chosen expert.
+# The FLOPs move by the router alone: a matrix of $d \times N$. In released models the active share has fallen:
+# frame 6 counts it for Mixtral 8×7B (2023, 8 experts) and Qwen3-235B (2025, 128). Step 12's extra expert adds to the
+# total and not to what is used, for it takes the place of one chosen expert.
 
 # %% [markdown]
 # ## Finer experts
@@ -292,16 +292,17 @@ for name, config in configs.items():
         print(f"{name:8} {label:5} third  {bars(load)}  fullest {fullest:.1f} × even, under a quarter: {starved}")
 
 # %% [markdown]
-# The runs recorded for the figure went on for 600 steps. Their loads over the last stretch, all four layers:
+# The runs recorded for the figure went on for longer. Their loads over the last stretch, all four layers:
 
 # %%
 for name in ("experts-unbalanced", "experts-auxiliary", "experts"):
     run = subject(name)
     load = torch.tensor(run.metrics[-1]["expert_load"])  # (layers, E), shares of the choices
-    fullest = load.amax(dim=-1) / load.mean(dim=-1)
+    fullest, emptiest = load.amax(dim=-1) / load.mean(dim=-1), load.min() / load.mean()
     bits = run.metrics[-1]["validation_bits_per_byte"]
     by_layer = ", ".join(f"{v:.1f}" for v in fullest.tolist())
-    print(f"{name:19} {bars(load[2])}  fullest, by layer: {by_layer}; {bits:.3f} bits per byte")
+    print(f"{name:19} {bars(load[2])}  {run.metrics[-1]['step']} steps, {bits:.3f} bits per byte")
+    print(f"{'':19} fullest, by layer: {by_layer} × even; emptiest of all: {emptiest:.2f} × even")
 
 # %% [markdown]
 # Read this with care.
@@ -353,21 +354,21 @@ show_table(
 )
 
 # %% [markdown]
-# Three quarters, what chance would give. Since one token's experts lie on nearly all devices, finer experts make
-# the exchange wider. That is why some models choose groups of experts first, each group on one device, and experts
+# About what chance would give, which is $1 - 1/4$. Since one token's experts lie on nearly all devices, finer experts
+# make the exchange wider. That is why some models choose groups of experts first, each group on one device, and experts
 # inside the chosen groups only.
 #
 # ## Where the field has not settled
 #
 # - **Shared or not.** gpt-oss and the first Qwen3 models do without; Qwen took one up in Qwen3-Next and Qwen3.5, and
 #   DeepSeek, Kimi and GLM have one.
-# - **How many, how small.** From 8 experts with 2 chosen to 512 with 10. Finer experts combine better and travel
-#   worse.
+# - **How many, how small.** From 8 experts with 2 chosen (Mixtral) to 512 with 10 (Qwen3-Next). Finer experts combine
+#   better and travel worse.
 # - **Scores.** A softmax lets experts compete for one unit of probability; DeepSeek-V3 scores each by a sigmoid.
 # - **Balance.** A loss, a bias, or a bias with a small loss beside it.
 # - **Which layers.** Several models keep the first layers dense.
 #
-# **Also often heard.** *Nine of 256 networks run per token* is eight chosen and one shared, in one family of models.
+# **Also often heard.** *Nine of 256 networks run per token* is eight chosen and one shared, in DeepSeek-V3.
 # And *balance that leaves the loss alone* is nearly true: DeepSeek-V3 keeps a small balance loss within each
 # sequence.
 #
