@@ -237,6 +237,8 @@ def test_captions_say_what_the_run_did() -> None:
     assert dead.check(), "of one run alone only the arithmetic is claimed"
     partly = balance_frames({"none": trained("none", [shares(4.0, 0.1)])})[0]
     assert "None is dead: a partial collapse." in partly.caption
+    even = balance_frames({"none": trained("none", [shares(1.0)])})[0]
+    assert "0 of 32 get under a quarter. No collapse." in even.caption
     both = balance_frames(
         {"none": trained("none", [shares(4.0, 0.1)]), "loss": trained("loss", [shares(2.0)])},
     )
