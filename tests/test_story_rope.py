@@ -84,7 +84,12 @@ def _bend(values: np.ndarray) -> np.ndarray:
     return values
 
 
-WRONG: list[tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = [
+def _times(*index: int, by: float) -> Callable[[np.ndarray], None]:
+    """Multiplies one number."""
+    return lambda values: values.__setitem__(index, values[index] * by)
+
+
+WRONG: list[tuple[str, str, Callable[[np.ndarray], np.ndarray | None]]] = [
     ("shuffle", "open_change", _nudge),
     ("shuffle", "causal_change", np.zeros_like),
     ("sinusoid", "meeting", _nudge),
@@ -100,16 +105,23 @@ WRONG: list[tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = [
     ("wavelengths", "wavelengths", _bend),
     ("distance", "mean", lambda v: -v),
     ("distance", "low", lambda v: v + 100),
+    ("distance", "high", lambda v: v - 100),
     ("base", "wavelengths", lambda v: v[::-1]),
+    ("base", "wavelengths", _times(-1, 0, by=1.01)),  # the fastest pair turns otherwise
+    ("base", "wavelengths", _times(-2, -1, by=100)),  # a smaller base turns slower
     ("base", "lengths", lambda v: v * 10),
     ("longer", "speeds", lambda v: v[[1, 0, 2, 3]]),
+    ("longer", "speeds", _times(1, 0, by=1.01)),  # the fastest pair is not left alone
+    ("longer", "speeds", _times(1, -1, by=0.5)),  # the slowest is slowed by more than the factor
+    ("longer", "speeds", lambda v: np.maximum(v, 1e-3)),  # no position, and still it turns
     ("longer", "seen", lambda v: v * 0.9),
+    ("longer", "seen", lambda v: v.__setitem__(0, 7.0)),  # nothing is new without a change
 ]
 
 
-@pytest.mark.parametrize(("key", "name", "change"), WRONG, ids=[f"{k}-{n}" for k, n, _ in WRONG])
+@pytest.mark.parametrize(("key", "name", "change"), WRONG, ids=[f"{k}-{n}-{i}" for i, (k, n, _) in enumerate(WRONG)])
 def test_every_claim_can_fail(
-    made: Figure, key: str, name: str, change: Callable[[np.ndarray], np.ndarray]
+    made: Figure, key: str, name: str, change: Callable[[np.ndarray], np.ndarray | None]
 ) -> None:
     assert {k for k, _, _ in WRONG} == set(KEYS)
     assert not with_array(_frame(made, key), name, change).check()
@@ -217,6 +229,7 @@ def test_the_missing_row_is_refused_by_the_model_itself(made: Figure) -> None:
     assert re.search(r"position 128 is beyond the last row, 127", frame.facts["refusal"])
     assert _values(frame, "places").tolist() == list(range(122, 128))
     assert "12,288 parameters" in frame.caption
+    assert not replace(frame, facts={**frame.facts, "refusal": ""}).check(), "a model that reads on claims nothing"
 
 
 def test_a_learned_table_of_the_readers_own_is_shown() -> None:
@@ -327,6 +340,9 @@ def test_new_angles_are_those_no_trained_place_came_near(made: Figure) -> None:
         new = bool(unseen(_values(frame, "hand")[0], _values(frame, "seen")[0])[pair])
         assert (gap > 1e-3 * min(1, 128 * speed)) == new
     assert frame.facts["new"][:2] == [7, 0]
+    showing = with_array(frame, "seen", lambda v: v.__setitem__(1, v[0]))  # interpolated, and new angles all the same
+    showing = with_array(showing, "hand", lambda v: v.__setitem__(1, v[0]))
+    assert not replace(showing, facts={**frame.facts, "new": [7, 7, *frame.facts["new"][2:]]}).check()
     assert frame.facts["turned"] == [12, 12, 6, 0]
 
 
