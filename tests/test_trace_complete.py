@@ -16,6 +16,7 @@ from morph.measure.held import held
 from morph.measure.trace import SHAPES, Trace, describe
 from morph.model import Decoder
 from morph.nn import attention as attention_module
+from morph.nn.attention import SoftmaxAttention
 from tests.models import STAGES, random_ids, relative_error, stage_model
 
 EVERY = (*STAGES, *morph.FORKS)
@@ -95,14 +96,14 @@ def test_weights_seen_in_bf16_are_the_weights_used(which: int) -> None:
 
 
 def weights_make_the_heads(model: Decoder, seen: Trace, bound: float) -> bool:
-    """Whether weights @ values are the recorded heads in every softmax layer."""
-    for layer in range(model.config.n_layers):
-        place = f"blocks.{layer}.attention"
-        if f"{place}.weights" in seen:
-            weights, values, heads = (seen[f"{place}.{name}"] for name in ("weights", "values", "heads"))
-            used = weights @ values.repeat_interleave(weights.shape[1] // values.shape[1], dim=1)
-            if relative_error(used, heads) >= bound:
-                return False
+    """Whether weights @ values are the recorded heads in every softmax layer, and none is missing."""
+    softmax = [layer for layer, block in enumerate(model.blocks) if isinstance(block.attention, SoftmaxAttention)]
+    assert softmax and len([name for name in seen if name.endswith("attention.weights")]) == len(softmax)
+    for layer in softmax:
+        weights, values, heads = (seen[f"blocks.{layer}.attention.{name}"] for name in ("weights", "values", "heads"))
+        used = weights @ values.repeat_interleave(weights.shape[1] // values.shape[1], dim=1)
+        if relative_error(used, heads) >= bound:
+            return False
     return True
 
 
