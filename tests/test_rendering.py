@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from morph.rendering.command import Request, chosen_frames, explained, render_al
 from morph.rendering.job import Job, run
 from morph.rendering.pool import Result, run_all
 from morph.story import Claim, Figure, Frame
-from tests.scene_boards import SWEEP
+from tests.scene_boards import SWEEP, story
 from tests.tools import need
 
 need("typst"), need("manim"), need("av")
@@ -208,6 +209,10 @@ def test_an_explanation_lists_every_array(tmp_path: Path) -> None:
     text = explained("morph", {"sweep": SWEEP})
     assert text.startswith("Figure 1, morph: ")
     assert text.count("\n    claim: ") == 14
+    parts = re.split(r"\n\n *\d+  ", text)[1:]
+    for frame, part in zip(story().frames, parts, strict=True):
+        listed = [line.split()[0] for line in part.splitlines()[1:]]
+        assert frame.arrays and set(frame.arrays) <= set(listed), frame.key
     assert "bits_per_byte" in text and "stage 15 × seed 3" in text
 
 

@@ -138,7 +138,7 @@ def test_stills_as_svg_need_neither_manim_nor_a_video_library(tmp_path: Path, mo
     drawn = ElementTree.parse(files[1]).getroot()
     assert drawn.find("{http://www.w3.org/2000/svg}title").text == "RMSNorm"  # type: ignore[union-attr]
     texts = {"".join(node.itertext()) for node in drawn.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"RMSNorm", "Bits per byte", "467,808"} & texts
+    assert {"RMSNorm", "Parameters"} <= texts
 
 
 def test_a_webm_film_rests_as_long(tmp_path: Path) -> None:

@@ -36,14 +36,16 @@ def test_other_models_are_drawn_cleanly(config: ModelConfig) -> None:
 
 
 def test_the_stream_stays_where_it_is_and_is_the_thickest_line() -> None:
+    drawn = []
     for index in range(1, 14):
         lines = {k: s.stroke_width for k, s in board(index, name="residual").items() if not isinstance(s, Label)}
         assert max(lines.values()) <= THICK
         if "stream" in lines:
+            drawn.append(index)
             assert lines["stream"] == THICK
             assert [k for k, width in lines.items() if width == THICK and k not in ("stream", "rms:line")] == []
             assert {round(float(y), 6) for y in board(index, name="residual")["stream"].points[:, 1]} == {1.5}
-    assert "stream" in board(10, name="residual")
+    assert drawn == [1, 2, 3, 4, 5, 9, 10]
 
 
 def test_what_a_reader_sees_says_how_the_sum_is_made() -> None:

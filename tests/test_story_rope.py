@@ -98,11 +98,16 @@ WRONG: list[tuple[str, str, Callable[[np.ndarray], np.ndarray | None]]] = [
     ("requirement", "added", np.zeros_like),
     ("query", "query", _bend),
     ("key", "key", _bend),
+    ("key", "key", _times(1, 0, by=1.01)),  # a stumble on the way, made good at its end
+    ("key", "query", _times(1, 0, by=1.01)),
     ("slide", "both", _nudge),
     ("slide", "whole", _nudge),
     ("slide", "alone", np.zeros_like),
     ("clocks", "speeds", _bend),
+    ("clocks", "speeds", lambda v: 2 * v),
+    ("clocks", "speeds", lambda v: 0.5 ** -np.arange(len(v)) / 2.0 ** len(v)),  # each faster than the one before
     ("wavelengths", "wavelengths", _bend),
+    ("wavelengths", "speeds", _bend),
     ("distance", "mean", lambda v: -v),
     ("distance", "low", lambda v: v + 100),
     ("distance", "high", lambda v: v - 100),
@@ -296,6 +301,7 @@ def test_clocks_and_their_wavelengths(made: Figure) -> None:
     assert (found[0], found[-1]) == (pytest.approx(2 * np.pi), pytest.approx(2 * np.pi * 10_000 ** (22 / 24)))
     assert waves.facts["full"] == 4
     assert "4 of 12" in waves.caption
+    assert not replace(waves, facts={**waves.facts, "full": 5}).check()
 
 
 # ---- frames 10 to 12 ----
