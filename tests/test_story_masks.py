@@ -165,17 +165,23 @@ def _set(*index: int, to: float):  # type: ignore[no-untyped-def]
         ("reach-all-local", "heard", _set(12, 30, to=0)),  # a hole
         ("reach-1-1", "heard", _set(2, 0, to=0)),
         ("reach-3-1", "heard", _set(3, 0, to=1)),
+        ("reach-3-1", "heard", _set(-1, 0, to=0)),
         ("reach-5-1", "power", lambda v: v - 12),
         ("work", "dense", lambda v: v // 2),
         ("work", "blocked", lambda v: v + 1),
+        ("work", "dense_formula", lambda v: v + 1),
         ("work", "visible_formula", lambda v: v * 4),
         ("olmo", "mixed", lambda v: v * 2),
         ("olmo", "full", lambda v: v + 1),
         ("tables", "0.far", lambda v: -v),
         ("tables", "1.far", lambda v: np.full_like(v, -1.0)),
         ("tables", "2.far", lambda v: 0 * v),
+        ("tables", "2.local", np.ones_like),
         ("sink", "first", lambda v: 30 * v + 0.5),
         ("sink", "taken", lambda v: 0 * v),
+        ("sink", "taken", lambda v: v + 1),
+        ("sink", "taken", _set(0, 0, to=-0.1)),
+        ("sink", "first", _set(0, 0, to=-0.1)),
     ],
 )  # fmt: skip
 def test_claims_can_fail(frames: dict[str, Frame], key: str, name: str, change: object) -> None:

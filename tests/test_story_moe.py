@@ -60,24 +60,45 @@ def first_zero(a: np.ndarray) -> np.ndarray:
     return a
 
 
+def hand_over(table: np.ndarray) -> np.ndarray:
+    """Token 0's choice goes to a token that lacks it: the columns add up as before."""
+    expert = next(e for e in table[0].nonzero()[0] if not table[:, e].all())
+    table[[0, table[:, expert].argmin()], expert] = 0, 1
+    return table
+
+
+def owe(load: np.ndarray) -> np.ndarray:
+    """The same mean, with a share below nothing."""
+    load[0, 0], load[0, 1] = load[0, 0] - 10, load[0, 1] + 10
+    return load
+
+
 WRONG = [
     ("dense", "sizes", first_zero),
+    ("dense", "weights", lambda a: 0 * a),
     ("experts", "expert", lambda a: a + 1),
     ("experts", "chosen", lambda a: np.full_like(a, a[0])),
     ("router", "probabilities", lambda a: a[::-1]),
     ("router", "probabilities", lambda a: 2 * a),
     ("dispatch", "table", lambda a: 1 - a),
     ("dispatch", "load", lambda a: a[::-1]),
+    ("dispatch", "table", hand_over),
     ("combination", "sum", lambda a: 1.01 * a),
     ("combination", "error", lambda a: a + 1),
+    ("combination", "weights", lambda a: a[:-1]),
     ("active", "active", lambda a: 2 * a),
+    ("active", "total", lambda a: a + 1),
+    ("active", "total", lambda a: np.full_like(a, a[0])),
     ("active", "released_active", lambda a: 4 * a),
     ("combinations", "combinations", lambda a: a + 1),
     ("combinations", "used", lambda a: a[::-1]),
     ("combinations", "picks", lambda a: 0 * a),
+    ("combinations", "stored", first_zero),
     ("shared", "ratio", first_zero),
     ("shared", "table", lambda a: np.ones_like(a)),
     ("collapse", "load", lambda a: np.ones_like(a)),
+    ("collapse", "load", lambda a: 1.01 * a),
+    ("collapse", "load", owe),
     ("auxiliary-loss", "load", lambda a: 2 * a),
     ("auxiliary-loss", "fullest_before", lambda a: 0 * a),
     ("selection-bias", "bias", lambda a: -a),
