@@ -14,7 +14,7 @@ import pytest
 
 from morph.errors import MorphError
 from morph.story import Figure, figure
-from morph.widgets import Stepper, assets
+from morph.widgets import Stepper, assets, show_table
 from tests.tools import need
 
 JS = Path(__file__).parent / "js"
@@ -146,3 +146,8 @@ def test_style_gives_every_role_in_both_themes() -> None:
         block = re.search(rf'data-theme="{theme}"\] \{{(.*?)\}}', assets.style())
         assert block is not None
         assert used | {"norm", "attention", "position", "ffn", "cache"} <= set(re.findall(r"--lm-([a-z]+):", block[1]))
+
+
+def test_a_table_is_markdown_that_a_notebook_renders() -> None:
+    made = show_table(["a", "b"], [["1", "**2**"]])
+    assert made.data == "| a | b |\n| --- | --- |\n| 1 | **2** |"

@@ -22,10 +22,14 @@ if TYPE_CHECKING:
     from morph.widgets.explorers import RouterView as RouterView
     from morph.widgets.explorers import TokenTrace as TokenTrace
     from morph.widgets.stepper import Stepper as Stepper
+    from morph.widgets.table import show_table as show_table
 
-_HOME = {"Stepper": "stepper", "AttentionExplorer": "explorers", "TokenTrace": "explorers", "RouterView": "explorers"}
+_HOME = {
+    "Stepper": "stepper", "AttentionExplorer": "explorers", "TokenTrace": "explorers", "RouterView": "explorers",
+    "show_table": "table",
+}  # fmt: skip
 
-__all__ = ["AttentionExplorer", "RouterView", "Stepper", "TokenTrace"]
+__all__ = ["AttentionExplorer", "RouterView", "Stepper", "TokenTrace", "show_table"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,21 +20,15 @@ import tempfile
 from pathlib import Path
 
 import torch
-from IPython.display import Markdown
 
 import morph
 from morph.checks import the_morph as checks
 from morph.train import Recipe, Run, Sweep, load_corpus, load_model, train
-from morph.widgets import Stepper
+from morph.widgets import Stepper, show_table
 
 QUICK = os.environ.get("MORPH_QUICK") == "1"  # a shorter training, for automatic runs
 torch.manual_seed(0)
 torch.set_num_threads(1)  # models this small lose more to handing work out than they gain
-
-
-def show_table(head: list[str], rows: list[list[str]]) -> Markdown:
-    """A table as the notebook renders it."""
-    return Markdown("\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]))
 
 
 print(f"morph {morph.__version__}, torch {torch.__version__}, {len(morph.STEPS)} steps")

@@ -20,21 +20,15 @@ import os
 from dataclasses import replace
 
 import torch
-from IPython.display import Markdown
 
 import morph
 from morph.checks import residual_stream as checks
 from morph.story.subject import subject
-from morph.widgets import Stepper
+from morph.widgets import Stepper, show_table
 
 QUICK = os.environ.get("MORPH_QUICK") == "1"  # fewer models, for automatic runs
 torch.manual_seed(0)
 torch.set_num_threads(1)  # models this small lose more to handing work out than they gain
-
-
-def show_table(head: list[str], rows: list[list[str]]) -> Markdown:
-    """A table as the notebook renders it."""
-    return Markdown("\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]))
 
 
 def rms(x: torch.Tensor) -> float:

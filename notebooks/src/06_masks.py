@@ -22,7 +22,6 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from IPython.display import Markdown
 from torch.utils.flop_counter import FlopCounterMode
 
 import morph
@@ -31,16 +30,11 @@ from morph.config import AllGlobal, AllLocal, Interleaved, SlidingWindow
 from morph.nn.organ import plain_forms
 from morph.story.masks_field import OLMO_3_32B
 from morph.story.subject import subject
-from morph.widgets import AttentionExplorer, Stepper
+from morph.widgets import AttentionExplorer, Stepper, show_table
 
 QUICK = os.environ.get("MORPH_QUICK") == "1"  # a shorter training, for automatic runs
 torch.manual_seed(0)
 torch.set_num_threads(1)  # models this small lose more to handing work out than they gain
-
-
-def show_table(head: list[str], rows: list[list[str]]) -> Markdown:
-    """A table as the notebook renders it."""
-    return Markdown("\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]))
 
 
 # %% [markdown]

@@ -20,23 +20,17 @@ import os
 
 import torch
 import torch.nn.functional as F
-from IPython.display import Markdown
 
 import morph
 from morph.checks import mixture_of_experts as checks
 from morph.story.subject import subject
 from morph.train import load_corpus
 from morph.train.data import training_offsets, windows
-from morph.widgets import RouterView, Stepper
+from morph.widgets import RouterView, Stepper, show_table
 
 QUICK = os.environ.get("MORPH_QUICK") == "1"  # a shorter training, for automatic runs
 torch.manual_seed(0)
 torch.set_num_threads(1)  # models this small lose more to handing work out than they gain
-
-
-def show_table(head: list[str], rows: list[list[str]]) -> Markdown:
-    """A table as the notebook renders it."""
-    return Markdown("\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]))
 
 
 # %% [markdown]
