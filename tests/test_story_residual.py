@@ -97,6 +97,26 @@ def test_every_claim_can_fail(key: str) -> None:
     assert not with_array(frame, name, change).check(), frame.claim.text
 
 
+def one(index: int, to: float) -> Callable[[np.ndarray], None]:
+    return lambda values: values.__setitem__(index, to)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "change"),
+    [
+        ("sizes", "attention", one(0, 0.05)),
+        ("shares", "feed_forward", flip),
+        ("bounded", "post-branch", WRONG["bounded"][1]),
+        ("bounded", "pre", np.ones_like),
+        ("gradient", "depth-scaled-sandwich", one(1, 100.0)),
+        ("gradient", "sandwich", one(-1, 2.0)),
+        ("depth-scaled", "sandwich", lambda v: v * 1.3),
+    ],
+)
+def test_each_part_of_a_claim_can_fail(key: str, name: str, change: Callable[[np.ndarray], Any]) -> None:
+    assert at(key).check() and not with_array(at(key), name, change).check(), at(key).claim.text
+
+
 @pytest.mark.parametrize("key", ["sum", "post-norm", "pre-norm"])
 def test_a_sum_with_an_error_is_refused(key: str) -> None:
     assert not with_array(at(key), "error", lambda v: v + 0.01).check()
