@@ -12,18 +12,42 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from morph.errors import MorphError
+from morph.records.feedforward import MLP as MLP
+from morph.records.feedforward import Activation as Activation
+from morph.records.feedforward import AuxiliaryLoss as AuxiliaryLoss
+from morph.records.feedforward import ClampedGatedMLP as ClampedGatedMLP
+from morph.records.feedforward import DenseFirst as DenseFirst
+from morph.records.feedforward import ExpertBiases as ExpertBiases
+from morph.records.feedforward import FeedForward as FeedForward
+from morph.records.feedforward import GatedMLP as GatedMLP
+from morph.records.feedforward import GroupLimitedRouter as GroupLimitedRouter
+from morph.records.feedforward import MoE as MoE
+from morph.records.feedforward import NoBalance as NoBalance
+from morph.records.feedforward import Router as Router
+from morph.records.feedforward import SelectionBias as SelectionBias
+from morph.records.feedforward import SharedGate as SharedGate
+from morph.records.feedforward import SigmoidRouter as SigmoidRouter
+from morph.records.feedforward import SoftmaxRouter as SoftmaxRouter
+from morph.records.feedforward import SwitchRouter as SwitchRouter
+from morph.records.mixing import MLA as MLA
 from morph.records.mixing import AllGlobal as AllGlobal
 from morph.records.mixing import AllLocal as AllLocal
 from morph.records.mixing import Attention as Attention
 from morph.records.mixing import GatedDeltaNet as GatedDeltaNet
 from morph.records.mixing import HeadGate as HeadGate
+from morph.records.mixing import Indexer as Indexer
 from morph.records.mixing import Interleaved as Interleaved
+from morph.records.mixing import KimiDelta as KimiDelta
 from morph.records.mixing import Layout as Layout
+from morph.records.mixing import Lightning as Lightning
+from morph.records.mixing import Listed as Listed
+from morph.records.mixing import Local as Local
 from morph.records.mixing import OutputGate as OutputGate
 from morph.records.mixing import QKVBias as QKVBias
 from morph.records.mixing import Sink as Sink
 from morph.records.mixing import SlidingWindow as SlidingWindow
 from morph.records.mixing import Softcap as Softcap
+from morph.records.mixing import State as State
 from morph.records.norm import FullWidthRMSNorm as FullWidthRMSNorm
 from morph.records.norm import LayerNorm as LayerNorm
 from morph.records.norm import LayerNormNoBias as LayerNormNoBias
@@ -38,6 +62,7 @@ from morph.records.position import LinearRope as LinearRope
 from morph.records.position import Llama3Rope as Llama3Rope
 from morph.records.position import NoPosition as NoPosition
 from morph.records.position import NtkRope as NtkRope
+from morph.records.position import Pairing as Pairing
 from morph.records.position import PartialRope as PartialRope
 from morph.records.position import PerLayer as PerLayer
 from morph.records.position import Position as Position
@@ -45,168 +70,24 @@ from morph.records.position import Rope as Rope
 from morph.records.position import Rotary as Rotary
 from morph.records.position import Rotation as Rotation
 from morph.records.position import Sinusoid as Sinusoid
+from morph.records.position import SomeLayers as SomeLayers
 from morph.records.position import YarnRope as YarnRope
+from morph.records.stream import MTP as MTP
+from morph.records.stream import Dropout as Dropout
+from morph.records.stream import LogitCap as LogitCap
+from morph.records.stream import LogitScale as LogitScale
+from morph.records.stream import ResidualWeights as ResidualWeights
 from morph.spec import Change as Change
 from morph.spec import Spec as Spec
+from morph.spec import as_kind as as_kind
 from morph.spec import diff as diff
-from morph.spec import divisors, from_dict, one_of, require, to_dict, toml_lines
+from morph.spec import from_dict, one_of, require, to_dict, toml_lines
 
-Placement = Literal["post", "pre", "sandwich", "depth-scaled-sandwich", "post-branch", "parallel"]
-Activation = Literal["relu", "silu", "gelu", "relu-squared"]
-
-# ---- computing within a token --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class MLP(Spec):
-    """Two matrices, d -> width -> d, with an activation between (Vaswani et al., 2017)."""
-
-    kind: ClassVar[str] = "mlp"
-    width: int
-    activation: Activation
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("mlp.activation", self.activation, Activation)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GatedMLP(Spec):
-    """Three matrices: an activated gate multiplies a value before the way down (Shazeer, 2020)."""
-
-    kind: ClassVar[str] = "gated-mlp"
-    width: int
-    activation: Activation
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("gated-mlp.activation", self.activation, Activation)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuxiliaryLoss(Spec):
-    """Add `coefficient` x (experts x sum of load share x mean probability) to the loss (Fedus et al., 2021)."""
-
-    kind: ClassVar[str] = "auxiliary-loss"
-    coefficient: float = 0.01
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectionBias(Spec):
-    """Move a bias that only the choice of experts sees by `rate` against the observed load (Wang et al., 2024)."""
-
-    kind: ClassVar[str] = "selection-bias"
-    rate: float = 0.001
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoBalance(Spec):
-    """Nothing spreads the load; the router learns from the objective alone."""
-
-    kind: ClassVar[str] = "no-balance"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoftmaxRouter(Spec):
-    """Softmax over all experts; the chosen ones' probabilities are divided by their sum (Mixtral, 2024)."""
-
-    kind: ClassVar[str] = "softmax-router"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SwitchRouter(Spec):
-    """Softmax over all experts; the chosen ones' probabilities are their weights as they are (Fedus et al., 2021)."""
-
-    kind: ClassVar[str] = "switch-router"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SigmoidRouter(Spec):
-    """A sigmoid for each expert; the chosen ones' values are divided by their sum (DeepSeek-V3, 2024)."""
-
-    kind: ClassVar[str] = "sigmoid-router"
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupLimitedRouter(Spec):
-    """A sigmoid router that stays within `n_kept` of `n_groups` groups of neighbouring experts (DeepSeek-V3, 2024)."""
-
-    kind: ClassVar[str] = "group-limited-router"
-    n_groups: int
-    n_kept: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedGate(Spec):
-    """A sigmoid for each token multiplies what the shared experts answer (Qwen1.5-MoE, 2024)."""
-
-    kind: ClassVar[str] = "shared-gate"
-
-
-Router = SoftmaxRouter | SwitchRouter | SigmoidRouter | GroupLimitedRouter
-
-
-@dataclass(frozen=True, kw_only=True)
-class MoE(Spec):
-    """`top_k` of `n_experts` feed-forward experts a token, and `n_shared` that every token uses.
-
-    The chosen experts' weights come from the router and are multiplied by `routed_scale`.
-    """
-
-    kind: ClassVar[str] = "moe"
-    may_be_zero: ClassVar[tuple[str, ...]] = ("n_shared",)
-    added: ClassVar[tuple[str, ...]] = ("router",)
-    expert: GatedMLP
-    n_experts: int
-    n_shared: int = 0
-    top_k: int
-    routed_scale: float
-    balance: AuxiliaryLoss | SelectionBias | NoBalance
-    router: Router = SoftmaxRouter()
-    shared_gate: SharedGate | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.top_k <= self.n_experts,
-            f"moe.top_k = {self.top_k} is more than n_experts = {self.n_experts}; choose top_k <= {self.n_experts}",
-        )
-        require(
-            self.shared_gate is None or self.n_shared > 0,
-            "moe.shared_gate has no shared expert to multiply; give n_shared >= 1 or leave it out",
-        )
-        if isinstance(self.router, GroupLimitedRouter):
-            groups, kept, size = self.router.n_groups, self.router.n_kept, self.n_experts // self.router.n_groups
-            require(
-                self.n_experts % groups == 0 and size > 1,
-                f"moe.router.n_groups = {groups} does not cut n_experts = {self.n_experts} in equal groups of 2 or "
-                f"more; choose one of {divisors(self.n_experts)} below {self.n_experts}",
-            )
-            require(
-                kept <= groups and self.top_k <= kept * size,
-                f"moe.router.n_kept = {kept} of {groups} groups of {size} cannot hold top_k = {self.top_k}; "
-                f"choose {-(-self.top_k // size)} to {groups}",
-            )
-
-    @property
-    def active_width(self) -> int:
-        """Hidden features a token passes through: its routed experts and the shared ones."""
-        return self.expert.width * (self.top_k + self.n_shared)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DenseFirst(Spec):
-    """The first `n_dense` layers keep one dense network, all others have experts (DeepSeekMoE, 2024)."""
-
-    kind: ClassVar[str] = "dense-first"
-    n_dense: int
-    dense: GatedMLP
-    experts: MoE
-
+Placement = Literal[
+    "post", "pre", "sandwich", "depth-scaled-sandwich", "post-branch", "parallel", "by-mixer", "on-normed-stream"
+]
 
 # ---- the whole -----------------------------------------------------------------------------------------------
-
-FeedForward = MLP | GatedMLP | MoE | DenseFirst
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +101,9 @@ class ModelConfig(Spec):
         context_length: tokens in a training sequence (see `position_limit` for what the model can read).
         placement: where the norms stand: "post" on the stream after each addition, "pre" before each branch,
             "post-branch" after it, "sandwich" on both sides (and "depth-scaled-sandwich", whose second norms start
-            with gains of 1/√n_layers); "parallel" lets both branches read one norm of the same stream.
+            with gains of 1/√n_layers); "parallel" lets both branches read one norm of the same stream; "by-mixer" is
+            "post-branch" in layers of softmax attention and "pre" in all others; "on-normed-stream" adds each branch
+            to the normed stream that it read (see `residual`).
         norm: the kind of normalization on the stream.
         bias: whether linear maps have a bias (head, router, experts and delta mixers never have).
         position: how tokens know their place.
@@ -228,6 +111,10 @@ class ModelConfig(Spec):
         layout: which layers are local and what they use.
         feed_forward: what a token computes by itself (see `feed_forward_in` for one layer).
         tied: whether the head is the embedding's transpose.
+        embedding_scale: what multiplies the rows of the embedding (and of a table of places); None for √d_model.
+        residual: factors of stream and branches, for "on-normed-stream" only; None for 1.
+        logits: what happens to the logits; None for nothing.
+        dropout, mtp: what is done while training; None for nothing.
     """
 
     kind: ClassVar[str] = "model"
@@ -239,31 +126,50 @@ class ModelConfig(Spec):
     norm: Norm
     bias: bool
     position: Position
-    attention: Attention
+    attention: Attention | MLA
     layout: Layout
     feed_forward: FeedForward
     tied: bool = True
+    embedding_scale: float | None = None
+    residual: ResidualWeights | None = None
+    logits: LogitScale | LogitCap | None = None
+    dropout: Dropout | None = None
+    mtp: MTP | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("placement", self.placement, Placement)
-        attention = self.attention
-        if attention.head_dim is None:
+        if isinstance(self.attention, Attention) and self.attention.head_dim is None:
+            heads = self.attention.n_heads
             require(
-                self.d_model % attention.n_heads == 0,
-                f"attention.n_heads = {attention.n_heads} does not divide d_model = {self.d_model}; "
+                self.d_model % heads == 0,
+                f"attention.n_heads = {heads} does not divide d_model = {self.d_model}; "
                 f"choose a divisor or give attention.head_dim",
             )
-            object.__setattr__(self, "attention", replace(attention, head_dim=self.d_model // attention.n_heads))
-        position = self.position
-        for spec in (position.local, position.global_) if isinstance(position, PerLayer) else (position,):
-            if isinstance(spec, Rotary):
-                spec.rotated(self.attention.width)
-        if isinstance(position, LearnedPosition):
+            object.__setattr__(self, "attention", replace(self.attention, head_dim=self.d_model // heads))
+        self._check_layers()
+        self._check_position()
+        require(
+            self.residual is None or self.placement == "on-normed-stream",
+            f"residual weighs the branches of placement 'on-normed-stream', and this one is {self.placement!r}; "
+            f"leave residual out",
+        )
+
+    def _check_layers(self) -> None:
+        """What is said of single layers must fit `n_layers` and the attention."""
+        for name, listed in (
+            ("layout.global_layers", self.layout.global_layers if isinstance(self.layout, Listed) else ()),
+            ("position.layers", self.position.layers if isinstance(self.position, SomeLayers) else ()),
+        ):
             require(
-                position.length >= self.context_length,
-                f"position.length = {position.length} is less than context_length = {self.context_length}; "
-                f"give at least {self.context_length}",
+                not listed or (listed[-1] < self.n_layers and len(listed) < self.n_layers),
+                f"{name} = {list(listed)} must name some of the layers 0 to {self.n_layers - 1}, and not all",
+            )
+        local = None if isinstance(self.layout, AllGlobal) else self.layout.local
+        if isinstance(local, SlidingWindow) and local.n_heads is not None:
+            require(
+                isinstance(self.attention, Attention) and local.n_heads % self.attention.n_kv_heads == 0,
+                f"layout.local.n_heads = {local.n_heads} must share the attention's KV heads evenly; leave it out",
             )
         if isinstance(self.feed_forward, DenseFirst):
             require(
@@ -271,20 +177,37 @@ class ModelConfig(Spec):
                 f"feed_forward.n_dense = {self.feed_forward.n_dense} leaves none of n_layers = {self.n_layers} for "
                 f"experts; choose less, or a dense feed_forward",
             )
+
+    def _check_position(self) -> None:
+        """Rotations need pairs of features, and tables enough rows."""
+        position, attention = self.position, self.attention
+        for spec in self._positions():
+            if isinstance(spec, Rotary):
+                spec.rotated(attention.rope_dim if isinstance(attention, MLA) else attention.width)
+            require(
+                not (isinstance(spec, Alibi) and isinstance(attention, MLA)),
+                "position = alibi lowers scores by a slope for each head, which mla has not; choose a rotation or none",
+            )
+        if isinstance(position, LearnedPosition):
+            require(
+                position.length >= self.context_length,
+                f"position.length = {position.length} is less than context_length = {self.context_length}; "
+                f"give at least {self.context_length}",
+            )
         if isinstance(position, Sinusoid):
             require(
                 self.d_model % 2 == 0,
                 f"d_model = {self.d_model} is odd, but a sinusoid comes in pairs; choose an even d_model",
             )
 
-    def mixer(self, layer: int) -> Attention | SlidingWindow | GatedDeltaNet:
-        """What mixes tokens in layer `layer` (from 0): `Attention` when the layer is global."""
+    def mixer(self, layer: int) -> Attention | MLA | Local:
+        """What mixes tokens in layer `layer` (from 0): the `attention` when the layer is global."""
         layout = self.layout
-        if isinstance(layout, AllLocal) or (isinstance(layout, Interleaved) and not layout.is_global(layer)):
+        if isinstance(layout, AllLocal) or (isinstance(layout, Interleaved | Listed) and not layout.is_global(layer)):
             return layout.local
         return self.attention
 
-    def feed_forward_in(self, layer: int) -> MLP | GatedMLP | MoE:
+    def feed_forward_in(self, layer: int) -> MLP | GatedMLP | ClampedGatedMLP | MoE:
         """What layer `layer` (from 0) computes within a token."""
         if isinstance(self.feed_forward, DenseFirst):
             return self.feed_forward.dense if layer < self.feed_forward.n_dense else self.feed_forward.experts
@@ -296,11 +219,32 @@ class ModelConfig(Spec):
         last = self.feed_forward_in(self.n_layers - 1)
         return last if isinstance(last, MoE) else None
 
+    def _positions(self) -> tuple[Position, ...]:
+        """Every way in which some layer tells places apart."""
+        if isinstance(self.position, PerLayer):
+            return self.position.local, self.position.global_
+        return (
+            (self.position.inside, self.position.outside) if isinstance(self.position, SomeLayers) else (self.position,)
+        )
+
     def position_in(self, layer: int) -> Sinusoid | LearnedPosition | InLayer:
         """How layer `layer` (from 0) knows places; what is added to the embedding once, every layer can read."""
         if isinstance(self.position, PerLayer):
             return self.position.global_ if self.mixer(layer) is self.attention else self.position.local
+        if isinstance(self.position, SomeLayers):
+            return self.position.inside if layer in self.position.layers else self.position.outside
         return self.position
+
+    def placement_in(self, layer: int) -> Placement:
+        """Where the norms of layer `layer` (from 0) stand."""
+        if self.placement == "by-mixer":
+            return "pre" if isinstance(self.mixer(layer), State) else "post-branch"
+        return self.placement
+
+    @property
+    def embedding_factor(self) -> float:
+        """What multiplies the rows of the embedding."""
+        return self.d_model**0.5 if self.embedding_scale is None else self.embedding_scale
 
     @property
     def position_limit(self) -> int | None:

@@ -38,12 +38,13 @@ class Decoder(Organ):
     def __init__(self, config: config.ModelConfig) -> None:
         super().__init__()
         self.config = config
-        block = BLOCKS[config.placement]
+        placements = [config.placement_in(layer) for layer in range(config.n_layers)]
         self.embedding = Embedding(config.vocab_size, config.d_model)
         limit = config.position_limit
         self.positions = None if limit is None else Embedding(limit, config.d_model)
-        self.blocks = nn.ModuleList(block(config, layer) for layer in range(config.n_layers))
-        self.norm = build_norm(config.norm, config.d_model) if block.has_final_norm else nn.Identity()
+        self.blocks = nn.ModuleList(BLOCKS[placement](config, layer) for layer, placement in enumerate(placements))
+        has_norm = BLOCKS[placements[-1]].has_final_norm
+        self.norm = build_norm(config.norm, config.d_model) if has_norm else nn.Identity()
         self.head = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
 
     @property
@@ -121,12 +122,12 @@ class Decoder(Organ):
         tables = torch.float64 if weight.dtype == torch.float64 else torch.float32
         context = Context(past, S, pads, ids.device, tables)
 
-        x = self.embedding(ids) * self.config.d_model**0.5
+        x = self.embedding(ids) * self.config.embedding_factor
         self.record(embedded=x)
         if isinstance(self.config.position, config.Sinusoid):
             x = x + context.sinusoid(self.config.position, self.config.d_model).to(x.dtype)
         if self.positions is not None:
-            x = x + self.positions(context.positions) * self.config.d_model**0.5
+            x = x + self.positions(context.positions) * self.config.embedding_factor
         self.record(stream=x)
         layers = cache.layers if cache is not None else [None] * len(self.blocks)
         for block, held in zip(self.blocks, layers, strict=True):

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, TypeVar, Union
 
 from morph.errors import MorphError, nearest
 
@@ -46,6 +46,13 @@ class Spec:
             elif field.type in ("float", "float | None") and not (value is None and "None" in field.type):
                 fine = is_number and 0 < value < 1e30
                 require(fine, f"{name} = {value!r} must be a finite number above 0")
+            elif field.type == "tuple[int, ...]":
+                whole = isinstance(value, tuple) and all(type(n) is int and n >= 0 for n in value)
+                require(whole, f"{name} = {value!r} must be a list of whole numbers from 0")
+                require(
+                    list(value) == sorted(set(value)) and bool(value),
+                    f"{name} = {list(value)} must name at least one, each once, in order",
+                )
             elif field.type == "bool":
                 require(isinstance(value, bool), f"{name} = {value!r} must be true or false")
             elif kinds := _record_types(type(self), field.name):
@@ -56,6 +63,22 @@ class Spec:
         """A short form for one line of text, such as `RMSNorm(eps=1e-05)`."""
         inner = ", ".join(f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self))
         return f"{type(self).__name__}({inner})"
+
+
+S = TypeVar("S", bound=Spec)
+
+
+def as_kind(value: Spec, kind: type[S], field: str) -> S:
+    """`value` itself, which a change of `field` needs to be of this kind.
+
+    Raises:
+        MorphError: when it is another record, saying which one is needed.
+    """
+    if not isinstance(value, kind):
+        raise MorphError(
+            f"{field} is {value.kind!r}, and this change is one of {kind.kind!r}; start from a config with it"
+        )
+    return value
 
 
 @dataclass(frozen=True)
@@ -127,7 +150,8 @@ def to_dict(spec: Spec) -> dict[str, Any]:
     for field in fields(spec):
         value = getattr(spec, field.name)
         if value is not None and not (field.name in spec.added and value == field.default):
-            data[field.name] = to_dict(value) if isinstance(value, Spec) else value
+            plain = list(value) if isinstance(value, tuple) else value
+            data[field.name] = to_dict(value) if isinstance(value, Spec) else plain
     return data
 
 
@@ -148,6 +172,8 @@ def from_dict(data: Any, options: tuple[type[Spec], ...], where: str, default: t
     missing = [n for n, f in known.items() if f.default is dataclasses.MISSING and n not in values]
     require(not missing, f"{where} lacks {', '.join(missing)}; every {kind!r} needs it")
     for name, value in values.items():
+        if isinstance(value, list) and known[name].type == "tuple[int, ...]":
+            values[name] = tuple(value)
         kinds = _record_types(spec, name)
         if kinds and not (value is None and type(None) in kinds):
             inner = tuple(kind for kind in kinds if issubclass(kind, Spec))

@@ -26,6 +26,7 @@ from morph.config import (
     SelectionBias,
     Sinusoid,
     SlidingWindow,
+    as_kind,
 )
 from morph.errors import MorphError, nearest
 
@@ -89,9 +90,14 @@ class Step:
     apply: Apply
 
 
-def _experts(config: ModelConfig) -> MoE:
-    assert isinstance(config.feed_forward, MoE)
-    return config.feed_forward
+def experts_of(config: ModelConfig) -> MoE:
+    """The mixture that a change touches. Raises MorphError when the config has none (or not in every layer)."""
+    return as_kind(config.feed_forward, MoE, "feed_forward")
+
+
+def attention_of(config: ModelConfig) -> Attention:
+    """The softmax attention that a change touches. Raises MorphError when it is of another kind."""
+    return as_kind(config.attention, Attention, "attention")
 
 
 def _pre_norm(config: ModelConfig, size: Size) -> ModelConfig:
@@ -99,8 +105,7 @@ def _pre_norm(config: ModelConfig, size: Size) -> ModelConfig:
 
 
 def _rms_norm(config: ModelConfig, size: Size) -> ModelConfig:
-    assert isinstance(config.norm, LayerNorm)
-    return replace(config, norm=RMSNorm(eps=config.norm.eps))
+    return replace(config, norm=RMSNorm(eps=as_kind(config.norm, LayerNorm, "norm").eps))
 
 
 def _no_bias(config: ModelConfig, size: Size) -> ModelConfig:
@@ -112,22 +117,21 @@ def _rope(config: ModelConfig, size: Size) -> ModelConfig:
 
 
 def _silu(config: ModelConfig, size: Size) -> ModelConfig:
-    assert isinstance(config.feed_forward, MLP)
-    return replace(config, feed_forward=replace(config.feed_forward, activation="silu"))
+    return replace(config, feed_forward=replace(as_kind(config.feed_forward, MLP, "feed_forward"), activation="silu"))
 
 
 def _gated_ffn(config: ModelConfig, size: Size) -> ModelConfig:
-    assert isinstance(config.feed_forward, MLP)
-    width = 2 * config.feed_forward.width // 3  # three matrices of 8d/3 hold as much as two of 4d
-    return replace(config, feed_forward=GatedMLP(width=width, activation=config.feed_forward.activation))
+    mlp = as_kind(config.feed_forward, MLP, "feed_forward")
+    width = 2 * mlp.width // 3  # three matrices of 8d/3 hold as much as two of 4d
+    return replace(config, feed_forward=GatedMLP(width=width, activation=mlp.activation))
 
 
 def _gqa(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, n_kv_heads=size.n_kv_heads))
+    return replace(config, attention=replace(attention_of(config), n_kv_heads=size.n_kv_heads))
 
 
 def _qk_norm(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, qk_norm=RMSNorm(eps=config.norm.eps)))
+    return replace(config, attention=replace(attention_of(config), qk_norm=RMSNorm(eps=config.norm.eps)))
 
 
 def _sliding_window(config: ModelConfig, size: Size) -> ModelConfig:
@@ -135,37 +139,36 @@ def _sliding_window(config: ModelConfig, size: Size) -> ModelConfig:
 
 
 def _moe(config: ModelConfig, size: Size) -> ModelConfig:
-    assert isinstance(config.feed_forward, GatedMLP)
-    half = replace(config.feed_forward, width=config.feed_forward.width // 2)
+    dense = as_kind(config.feed_forward, GatedMLP, "feed_forward")
+    half = replace(dense, width=dense.width // 2)
     moe = MoE(expert=half, n_experts=8, top_k=2, routed_scale=2.0, balance=AuxiliaryLoss())
     return replace(config, feed_forward=moe)
 
 
 def _fine_grained(config: ModelConfig, size: Size) -> ModelConfig:
-    moe = _experts(config)
+    moe = experts_of(config)
     quarter = replace(moe.expert, width=moe.expert.width // 4)
     finer = replace(moe, expert=quarter, n_experts=32, top_k=8, routed_scale=8.0)
     return replace(config, feed_forward=finer)
 
 
 def _shared_expert(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(_experts(config), n_shared=1, top_k=7, routed_scale=7.0))
+    return replace(config, feed_forward=replace(experts_of(config), n_shared=1, top_k=7, routed_scale=7.0))
 
 
 def _loss_free_balance(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(_experts(config), balance=SelectionBias()))
+    return replace(config, feed_forward=replace(experts_of(config), balance=SelectionBias()))
 
 
 def _hybrid(config: ModelConfig, size: Size) -> ModelConfig:
-    assert isinstance(config.layout, Interleaved)
-    attention = config.attention
+    layout, attention = as_kind(config.layout, Interleaved, "layout"), attention_of(config)
     delta = GatedDeltaNet(
         n_key_heads=attention.n_kv_heads,
         n_value_heads=attention.n_heads,
         key_head_dim=attention.width,
         value_head_dim=attention.width,
     )
-    return replace(config, layout=replace(config.layout, local=delta))
+    return replace(config, layout=replace(layout, local=delta))
 
 
 STEPS: tuple[Step, ...] = (

@@ -153,7 +153,8 @@ def test_gated_delta_net_against_qwen3_5(heads: tuple[int, int, int, int], seed:
 
     n_key, n_value, key_dim, value_dim = heads
     spec = GatedDeltaNet(n_key_heads=n_key, n_value_heads=n_value, key_head_dim=key_dim, value_head_dim=value_dim)
-    layer = DeltaLayer(stage("hybrid", "nano"), spec)
+    config = stage("hybrid", "nano")
+    layer = DeltaLayer(replace(config, layout=replace(config.layout, local=spec)), 0)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in layer.modules():

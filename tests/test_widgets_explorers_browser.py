@@ -139,9 +139,7 @@ def test_a_token_is_followed_by_keys(open_page: Open, widgets: dict[str, Any]) -
     page, frame = open_page("token"), widgets["token"].frame
     press(page, "Home", "ArrowRight", "ArrowDown", "ArrowDown")
     rms, likely = frame.arrays["rms"].values, frame.facts["likely"]
-    assert reading(page).startswith(
-        f"After feed-forward 0, token 1 “o”: RMS {rms[2, 1]:.2f}; next “{likely[2][1][0]}”"
-    )
+    assert reading(page).startswith(f"After feed-forward 0, token 1 “o”: RMS {rms[2, 1]:.2f}; next “{likely[2][1][0]}”")
     bits = frame.arrays["surprise"].values[1]
     assert f"What came, “r”, cost the model {bits:.2f} bits." in reading(page)
     assert page.get_by_role("row").count() == 1 + len(rms)
@@ -177,7 +175,5 @@ def test_every_page_fits_speaks_and_follows_the_theme(open_page: Open, name: str
     outline = page.evaluate("() => { const s = getComputedStyle(document.activeElement); return s.outlineOffset; }")
     assert outline == "-3px"
     nameless = "n => !(n.ariaLabel || n.textContent.trim())"
-    unnamed = page.evaluate(
-        f"() => [...document.querySelectorAll('button, input')].filter({nameless}).length"
-    )
+    unnamed = page.evaluate(f"() => [...document.querySelectorAll('button, input')].filter({nameless}).length")
     assert unnamed == 0

@@ -6,40 +6,40 @@ from dataclasses import replace
 
 from morph.config import FullWidthRMSNorm, HeadGate, ModelConfig, OutputGate, QKVBias, Sink, Softcap
 from morph.forks.entry import Fork
-from morph.steps import Size
+from morph.steps import Size, attention_of
 
 
 def _attention_sink(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, sink=Sink()))
+    return replace(config, attention=replace(attention_of(config), sink=Sink()))
 
 
 def _no_qk_norm(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, qk_norm=None))
+    return replace(config, attention=replace(attention_of(config), qk_norm=None))
 
 
 def _qk_norm_full_width(config: ModelConfig, size: Size) -> ModelConfig:
     full = FullWidthRMSNorm(eps=config.norm.eps)
-    return replace(config, attention=replace(config.attention, qk_norm=full))
+    return replace(config, attention=replace(attention_of(config), qk_norm=full))
 
 
 def _gated_attention(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, gate=OutputGate()))
+    return replace(config, attention=replace(attention_of(config), gate=OutputGate()))
 
 
 def _headwise_gate(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, gate=HeadGate()))
+    return replace(config, attention=replace(attention_of(config), gate=HeadGate()))
 
 
 def _logit_softcap(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, softcap=Softcap()))
+    return replace(config, attention=replace(attention_of(config), softcap=Softcap()))
 
 
 def _qkv_bias(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, qkv_bias=QKVBias()))
+    return replace(config, attention=replace(attention_of(config), qkv_bias=QKVBias()))
 
 
 def _mqa(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, attention=replace(config.attention, n_kv_heads=1))
+    return replace(config, attention=replace(attention_of(config), n_kv_heads=1))
 
 
 ATTENTION: tuple[Fork, ...] = (

@@ -8,27 +8,21 @@ from morph.config import (
     DenseFirst,
     GroupLimitedRouter,
     ModelConfig,
-    MoE,
     NoBalance,
     SharedGate,
     SigmoidRouter,
     SwitchRouter,
 )
 from morph.forks.entry import Fork
-from morph.steps import Size
-
-
-def _experts(config: ModelConfig) -> MoE:
-    assert isinstance(config.feed_forward, MoE)
-    return config.feed_forward
+from morph.steps import Size, experts_of
 
 
 def _unbalanced(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(_experts(config), balance=NoBalance()))
+    return replace(config, feed_forward=replace(experts_of(config), balance=NoBalance()))
 
 
 def _switch_top_1(config: ModelConfig, size: Size) -> ModelConfig:
-    moe = _experts(config)
+    moe = experts_of(config)
     whole = replace(moe.expert, width=moe.expert.width * moe.top_k)  # as many weights stored, and as many met
     fewer = moe.n_experts // moe.top_k
     switch = replace(moe, expert=whole, n_experts=fewer, top_k=1, routed_scale=1.0, router=SwitchRouter())
@@ -36,20 +30,20 @@ def _switch_top_1(config: ModelConfig, size: Size) -> ModelConfig:
 
 
 def _shared_expert_gate(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(_experts(config), shared_gate=SharedGate()))
+    return replace(config, feed_forward=replace(experts_of(config), shared_gate=SharedGate()))
 
 
 def _sigmoid_router(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(_experts(config), router=SigmoidRouter()))
+    return replace(config, feed_forward=replace(experts_of(config), router=SigmoidRouter()))
 
 
 def _group_limited_router(config: ModelConfig, size: Size) -> ModelConfig:
     router = GroupLimitedRouter(n_groups=8, n_kept=4)
-    return replace(config, feed_forward=replace(_experts(config), router=router))
+    return replace(config, feed_forward=replace(experts_of(config), router=router))
 
 
 def _dense_first(config: ModelConfig, size: Size) -> ModelConfig:
-    moe = _experts(config)
+    moe = experts_of(config)
     dense = replace(moe.expert, width=moe.active_width)  # what a token meets in the other layers
     return replace(config, feed_forward=DenseFirst(n_dense=1, dense=dense, experts=moe))
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import MLP, Activation, GatedMLP, ModelConfig
+from morph.config import MLP, Activation, GatedMLP, ModelConfig, as_kind
 from morph.forks.entry import Fork
 from morph.steps import Size
 
 
 def _activated(config: ModelConfig, activation: Activation) -> ModelConfig:
-    assert isinstance(config.feed_forward, MLP | GatedMLP)
-    return replace(config, feed_forward=replace(config.feed_forward, activation=activation))
+    ffn = config.feed_forward
+    dense = ffn if isinstance(ffn, MLP) else as_kind(ffn, GatedMLP, "feed_forward")
+    return replace(config, feed_forward=replace(dense, activation=activation))
 
 
 def _gelu(config: ModelConfig, size: Size) -> ModelConfig:

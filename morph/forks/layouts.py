@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import AllLocal, Interleaved, ModelConfig, SlidingWindow
+from morph.config import AllLocal, Interleaved, ModelConfig, SlidingWindow, as_kind
 from morph.forks.entry import Fork
 from morph.steps import Size
 
 
 def _layout(config: ModelConfig) -> Interleaved:
-    assert isinstance(config.layout, Interleaved)
-    return config.layout
+    return as_kind(config.layout, Interleaved, "layout")
 
 
 def _window_1_1(config: ModelConfig, size: Size) -> ModelConfig:
@@ -27,8 +26,7 @@ def _window_5_1(config: ModelConfig, size: Size) -> ModelConfig:
 
 
 def _all_local(config: ModelConfig, size: Size) -> ModelConfig:
-    local = _layout(config).local
-    assert isinstance(local, SlidingWindow)
+    local = as_kind(_layout(config).local, SlidingWindow, "layout.local")
     return replace(config, layout=AllLocal(local=local))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import LayerNormNoBias, ModelConfig, ZeroCentredRMSNorm
+from morph.config import Attention, LayerNormNoBias, ModelConfig, ZeroCentredRMSNorm
 from morph.forks.entry import Fork
 from morph.steps import Size
 
@@ -31,7 +31,10 @@ def _layer_norm_no_bias(config: ModelConfig, size: Size) -> ModelConfig:
 
 def _zero_centred_norm(config: ModelConfig, size: Size) -> ModelConfig:
     norm = ZeroCentredRMSNorm(eps=config.norm.eps)
-    return replace(config, norm=norm, attention=replace(config.attention, qk_norm=norm))
+    attention = config.attention
+    if isinstance(attention, Attention) and attention.qk_norm is not None:
+        attention = replace(attention, qk_norm=norm)
+    return replace(config, norm=norm, attention=attention)
 
 
 NORMS: tuple[Fork, ...] = (

@@ -16,6 +16,7 @@ from morph.config import (
     PerLayer,
     Rope,
     YarnRope,
+    as_kind,
 )
 from morph.forks.entry import Fork
 from morph.steps import Size
@@ -25,8 +26,7 @@ STRETCH = 4.0
 
 
 def _base(config: ModelConfig) -> float:
-    assert isinstance(config.position, Rope)
-    return config.position.base
+    return as_kind(config.position, Rope, "position").base
 
 
 def _learned(config: ModelConfig, size: Size) -> ModelConfig:

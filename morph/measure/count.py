@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache
 
 from morph import config as c
 from morph.errors import MorphError
+from morph.measure.mixers import MixerCost, mixer_cost
 from morph.model import Decoder, build
-from morph.nn.delta import CHUNK
 from morph.nn.moe import MixtureOfExperts
 
 STATE_BYTES = 4  # a recurrent state is kept in fp32 when the rest is in bf16 or fp32
@@ -40,7 +40,7 @@ class Flops:
         head: the map to the vocabulary.
         scores: softmax scores and weighted sums, over the keys each query may see.
         scores_dense: the same when every query meets every key, as the plain form and most kernels' counts have it.
-        delta: the chunked delta rule, its triangular solves included.
+        delta: the chunked recurrent rules, their triangular solves included.
     """
 
     context: int
@@ -92,59 +92,38 @@ class Count:
         inner = everything - places
         return Active(everything, inner - (0 if self.config.tied else table), inner - tables * table)
 
-    def _mixers(self) -> list[c.Attention | c.SlidingWindow | c.GatedDeltaNet]:
-        return [self.config.mixer(layer) for layer in range(self.config.n_layers)]
+    def _mixers(self, context: int = 1) -> list[MixerCost]:
+        return [mixer_cost(self.config, layer, context) for layer in range(self.config.n_layers)]
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of keys and values that one token writes, windowed layers (which forget them later) included."""
-        softmax = sum(not isinstance(mixer, c.GatedDeltaNet) for mixer in self._mixers())
-        attention = self.config.attention
-        return softmax * 2 * attention.n_kv_heads * attention.width * self.bytes_per_value
+        """Bytes of the past that one token writes, windowed layers (which forget them later) included."""
+        return sum(mixer.per_token for mixer in self._mixers()) * self.bytes_per_value
 
     @property
     def state_bytes(self) -> int:
         """Bytes of recurrent state and convolution tail per sequence, whatever its length."""
-        total = 0
-        for mixer in self._mixers():
-            if isinstance(mixer, c.GatedDeltaNet):
-                keys, values = mixer.n_key_heads * mixer.key_head_dim, mixer.n_value_heads * mixer.value_head_dim
-                total += STATE_BYTES * values * mixer.key_head_dim
-                total += self.bytes_per_value * (mixer.conv_size - 1) * (2 * keys + values)
-        return total
+        return sum(mixer.state * STATE_BYTES + mixer.tail * self.bytes_per_value for mixer in self._mixers())
 
     def cache_bytes(self, context: int) -> int:
-        """Bytes held for one sequence after `context` tokens: windowed layers hold min(context, window)."""
+        """Bytes that one sequence of `context` tokens keeps; a windowed layer keeps min(context, window)."""
         _positive("context", context)
-        attention, total = self.config.attention, self.state_bytes
-        pair = 2 * attention.n_kv_heads * attention.width * self.bytes_per_value
-        for mixer in self._mixers():
-            if isinstance(mixer, c.SlidingWindow):
-                total += pair * min(context, mixer.window)
-            elif isinstance(mixer, c.Attention):
-                total += pair * context
-        return total
+        kept = sum(m.per_token * (context if m.window is None else min(context, m.window)) for m in self._mixers())
+        return kept * self.bytes_per_value + self.state_bytes
 
     def flops(self, context: int) -> Flops:
         """Forward FLOPs of one sequence of `context` tokens."""
         _positive("context", context)
-        S, model, attention = context, self.config, self.config.attention
-        linear = scores = dense = delta = 0
-        for mixer in self._mixers():
-            if isinstance(mixer, c.GatedDeltaNet):
-                keys, values = mixer.n_key_heads * mixer.key_head_dim, mixer.n_value_heads * mixer.value_head_dim
-                linear += 2 * S * model.d_model * (2 * keys + 3 * values + 2 * mixer.n_value_heads)
-                delta += _delta_flops(mixer, S)
-            else:
-                linear += 4 * S * model.d_model * attention.width * (attention.n_heads + attention.n_kv_heads)
-                linear += 2 * S * model.d_model * attention.gate_width
-                per_pair = 4 * attention.n_heads * attention.width
-                window = min(S, mixer.window) if isinstance(mixer, c.SlidingWindow) else S
-                scores += per_pair * (window * (window + 1) // 2 + (S - window) * window)
-                dense += per_pair * S * S
-        linear += 2 * S * sum(_feed_forward_weights(model, layer) for layer in range(model.n_layers))
-        head = 2 * S * model.d_model * model.vocab_size
-        return Flops(S, linear, head, scores, dense, delta)
+        S, model, mixers = context, self.config, self._mixers(context)
+        return Flops(
+            context=S,
+            linear=sum(m.linear for m in mixers)
+            + 2 * S * sum(_feed_forward_weights(model, layer) for layer in range(model.n_layers)),
+            head=2 * S * model.d_model * model.vocab_size,
+            scores=sum(m.scores for m in mixers),
+            scores_dense=sum(m.scores_dense for m in mixers),
+            delta=sum(m.delta for m in mixers),
+        )
 
 
 def _feed_forward_weights(model: c.ModelConfig, layer: int) -> int:
@@ -152,14 +131,7 @@ def _feed_forward_weights(model: c.ModelConfig, layer: int) -> int:
     spec, D = model.feed_forward_in(layer), model.d_model
     if isinstance(spec, c.MoE):
         return 3 * D * spec.active_width + D * (spec.n_experts + (spec.shared_gate is not None))
-    return (3 if isinstance(spec, c.GatedMLP) else 2) * D * spec.width
-
-
-def _delta_flops(spec: c.GatedDeltaNet, S: int) -> int:
-    """The chunked rule: two C x C products over keys, one over values, one solve, three meetings with the state."""
-    chunks, C, Dk, Dv = -(-S // CHUNK), CHUNK, spec.key_head_dim, spec.value_head_dim
-    per_chunk = 4 * C * C * Dk + 2 * C * C * Dv + C * C * (Dk + Dv) + 6 * C * Dk * Dv
-    return spec.n_value_heads * chunks * per_chunk
+    return (2 if isinstance(spec, c.MLP) else 3) * D * spec.width
 
 
 def _positive(name: str, value: int) -> None:

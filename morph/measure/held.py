@@ -1,9 +1,9 @@
 """What a cache holds, tensor by tensor: by the name of its layer, with shape and bytes.
 
-    cache = model.new_cache()
-    model(ids, cache=cache)
-    for tensor in held(cache):
-        print(tensor.name, tensor.shape, tensor.nbytes)        # blocks.3.keys (1, 2, 128, 24) 24576
+cache = model.new_cache()
+model(ids, cache=cache)
+for tensor in held(cache):
+    print(tensor.name, tensor.shape, tensor.nbytes)        # blocks.3.keys (1, 2, 128, 24) 24576
 """
 
 from __future__ import annotations

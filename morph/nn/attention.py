@@ -99,19 +99,26 @@ def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask, sink: Logits | None
 
 
 class SoftmaxAttention(Organ):
-    """One attention layer; with `window` it sees the last `window` tokens only."""
+    """One attention layer; within a sliding window it sees the last tokens only."""
 
-    def __init__(self, model: config.ModelConfig, position: config.Position, window: int | None = None) -> None:
+    def __init__(self, model: config.ModelConfig, layer: int) -> None:
         super().__init__()
-        spec, D = model.attention, model.d_model
-        self.n_heads, self.n_kv_heads, self.head_dim, self.window = spec.n_heads, spec.n_kv_heads, spec.width, window
+        spec, D, local, position = model.attention, model.d_model, model.mixer(layer), model.position_in(layer)
+        assert isinstance(spec, config.Attention), "other kinds of attention have modules of their own"
+        self.n_heads, self.n_kv_heads, self.head_dim = spec.n_heads, spec.n_kv_heads, spec.width
+        self.window: int | None = None
+        if isinstance(local, config.SlidingWindow):
+            self.window, self.n_heads = local.window, local.n_heads or spec.n_heads
+        # Forms below divide by √Dh; another scale is brought in through the queries.
+        self.stretch = None if spec.scale is None else spec.scale * self.head_dim**0.5
         self.rope = position if isinstance(position, config.Rotary) else None
-        self.alibi_heads = spec.n_heads if isinstance(position, config.Alibi) else 0
+        self.alibi_heads = self.n_heads if isinstance(position, config.Alibi) else 0
         bias, features = model.bias or spec.qkv_bias is not None, self.n_heads * self.head_dim
         self.q_proj = Linear(D, features, bias)
         self.k_proj = Linear(D, self.n_kv_heads * self.head_dim, bias)
         self.v_proj = Linear(D, self.n_kv_heads * self.head_dim, bias)
-        self.gate_proj = Linear(D, spec.gate_width, bias=False) if spec.gate else None
+        gates = self.n_heads * (self.head_dim if isinstance(spec.gate, config.OutputGate) else 1)
+        self.gate_proj = Linear(D, gates, bias=False) if spec.gate else None
         # As below an activation, what a gate takes away at first is given back on the way out.
         self.o_proj = Linear(features, D, model.bias, gain=1 / activation_rms("sigmoid") if spec.gate else 1.0)
         self.q_norm = build_qk_norm(spec.qk_norm, self.n_heads, self.head_dim) if spec.qk_norm else None
@@ -137,7 +144,9 @@ class SoftmaxAttention(Organ):
         self.record(unrotated_queries=q, unrotated_keys=k)
         if self.rope is not None:
             cos, sin = context.rotation(self.rope, self.head_dim)
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            q, k = rotate(q, cos, sin, self.rope.pairing), rotate(k, cos, sin, self.rope.pairing)
+        if self.stretch is not None:
+            q = q * self.stretch
         q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast the norm answers in fp32
         columns = context.columns
         if cache is not None:

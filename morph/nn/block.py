@@ -8,6 +8,8 @@ writes, a sandwich (Gemma 2, 2024) both; in a parallel block (GPT-J, 2021) both 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -24,13 +26,19 @@ from morph.nn.organ import Organ
 Stream = Float[Tensor, "B S D"]
 
 
-def build_mixer(model: config.ModelConfig, layer: int) -> SoftmaxAttention | GatedDeltaNet:
+Mixer = SoftmaxAttention | GatedDeltaNet
+
+MIXERS: dict[type[config.Spec], Callable[[config.ModelConfig, int], Mixer]] = {
+    config.Attention: SoftmaxAttention,
+    config.SlidingWindow: SoftmaxAttention,
+    config.GatedDeltaNet: GatedDeltaNet,
+}
+"""Kind of mixer -> its module, made of a config and the number of its layer."""
+
+
+def build_mixer(model: config.ModelConfig, layer: int) -> Mixer:
     """What mixes tokens in layer `layer`."""
-    spec = model.mixer(layer)
-    if isinstance(spec, config.GatedDeltaNet):
-        return GatedDeltaNet(model, spec)
-    window = spec.window if isinstance(spec, config.SlidingWindow) else None
-    return SoftmaxAttention(model, model.position_in(layer), window)
+    return MIXERS[type(model.mixer(layer))](model, layer)
 
 
 def build_feed_forward(model: config.ModelConfig, layer: int) -> MLP | GatedMLP | MixtureOfExperts:
@@ -38,16 +46,16 @@ def build_feed_forward(model: config.ModelConfig, layer: int) -> MLP | GatedMLP 
     spec = model.feed_forward_in(layer)
     if isinstance(spec, config.MoE):
         return MixtureOfExperts(spec, model.d_model)
-    if isinstance(spec, config.GatedMLP):
-        return GatedMLP(spec, model.d_model, model.bias)
-    return MLP(spec, model.d_model, model.bias)
+    if isinstance(spec, config.MLP):
+        return MLP(spec, model.d_model, model.bias)
+    return GatedMLP(spec, model.d_model, model.bias)
 
 
 class Block(Organ):
     """One layer; a subclass says which norms it has and how its two halves meet the stream."""
 
     has_final_norm = True
-    attention: SoftmaxAttention | GatedDeltaNet
+    attention: Mixer
     feed_forward: MLP | GatedMLP | MixtureOfExperts
 
     def __init__(self, model: config.ModelConfig, layer: int) -> None:
@@ -161,6 +169,33 @@ class ParallelBlock(Block):
         return out
 
 
+class NormedStreamBlock(TwoNormBlock):
+    """n = norm(x);  x ← s n + b attention(n), and the feed-forward half alike (MiniMax-01, 2025).
+
+    As in post-norm the norms stand on the stream; here they come before a branch, and factors s and b weigh the two.
+    """
+
+    def __init__(self, model: config.ModelConfig, layer: int) -> None:
+        super().__init__(model, layer)
+        weights = model.residual or config.ResidualWeights()
+        is_global = model.mixer(layer) is model.attention
+        self.stream = weights.attention_stream if is_global else weights.local_stream
+        self.branch = weights.attention_branch if is_global else weights.local_branch
+        self.feed_forward_stream = weights.feed_forward_stream
+        self.feed_forward_branch = weights.feed_forward_branch
+
+    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+        """The stream after this block."""
+        normed = self.attention_norm(x)
+        attention = self.branch * self.attention(normed, context, cache)
+        middle = self.stream * normed + attention
+        normed = self.feed_forward_norm(middle)
+        feed_forward = self.feed_forward_branch * self.feed_forward(normed, context)
+        out = self.feed_forward_stream * normed + feed_forward
+        self.record(attention_delta=attention, middle=middle, feed_forward_delta=feed_forward, stream=out)
+        return out
+
+
 BLOCKS: dict[config.Placement, type[Block]] = {
     "post": PostNormBlock,
     "pre": PreNormBlock,
@@ -168,4 +203,5 @@ BLOCKS: dict[config.Placement, type[Block]] = {
     "depth-scaled-sandwich": DepthScaledSandwichBlock,
     "post-branch": PostBranchBlock,
     "parallel": ParallelBlock,
+    "on-normed-stream": NormedStreamBlock,
 }

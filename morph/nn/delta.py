@@ -116,9 +116,11 @@ class CausalConv(Organ):
 class GatedDeltaNet(Organ):
     """One mixer layer; no bias anywhere, no position but the order of the tokens."""
 
-    def __init__(self, model: config.ModelConfig, spec: config.GatedDeltaNet) -> None:
+    def __init__(self, model: config.ModelConfig, layer: int) -> None:
         super().__init__()
-        D, self.spec = model.d_model, spec
+        spec, D = model.mixer(layer), model.d_model
+        assert isinstance(spec, config.GatedDeltaNet)
+        self.spec = spec
         keys, values = spec.n_key_heads * spec.key_head_dim, spec.n_value_heads * spec.value_head_dim
         self.q_proj = Linear(D, keys, bias=False)
         self.k_proj = Linear(D, keys, bias=False)
@@ -129,7 +131,7 @@ class GatedDeltaNet(Organ):
         self.conv = CausalConv(2 * keys + values, spec.conv_size)
         self.log_A = nn.Parameter(torch.empty(spec.n_value_heads))
         self.dt_bias = nn.Parameter(torch.empty(spec.n_value_heads))
-        self.out_norm = RMSNorm(spec.value_head_dim, model.norm.eps)
+        self.out_norm = RMSNorm(spec.value_head_dim, spec.eps or model.norm.eps)
         # Normed and gated heads have RMS 0.6. Drawn smaller, the branch starts about as large as the average over a
         # window of 16 or 32 that it replaces; over a window of 256 that average is about half as large.
         self.o_proj = Linear(values, D, bias=False, gain=0.6)
@@ -167,7 +169,7 @@ class GatedDeltaNet(Organ):
             k = unit(k).repeat_interleave(ratio, dim=1)
             raw_decay, raw_beta = (p(x).transpose(1, 2).to(precise) for p in (self.decay_proj, self.beta_proj))
             A, dt_bias = self.log_A.to(precise).exp()[:, None], self.dt_bias.to(precise)[:, None]
-            log_decay, beta = -A * F.softplus(raw_decay + dt_bias), raw_beta.sigmoid()
+            log_decay, beta = -A * F.softplus(raw_decay + dt_bias), spec.beta_max * raw_beta.sigmoid()
             state = None if cache is None else cache.state
             if state is None:
                 state = q.new_zeros(len(x), spec.n_value_heads, spec.key_head_dim, spec.value_head_dim)

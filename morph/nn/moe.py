@@ -9,6 +9,8 @@ No token is ever dropped.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 
 from morph import config
 from morph.nn.context import Context
-from morph.nn.feedforward import ACTIVATIONS, GatedMLP, activation_rms
+from morph.nn.feedforward import GatedMLP, meeting, meeting_rms
 from morph.nn.organ import Linear, Organ, use_plain
 from morph.nn.router import Chosen, Weights, build_router, tally
 
@@ -24,21 +26,31 @@ Tokens = Float[Tensor, "T D"]
 
 
 class Experts(Organ):
-    """E gated networks side by side: `gate` and `up` (E, F, D), `down` (E, D, F)."""
+    """E gated networks side by side: `gate` and `up` (E, F, D), `down` (E, D, F), and their biases if they have any."""
 
     def __init__(self, spec: config.MoE, d_model: int) -> None:
         super().__init__()
         E, width = spec.n_experts, spec.expert.width
-        self.activation = ACTIVATIONS[spec.expert.activation]
-        self.down_std = spec.active_width**-0.5 / activation_rms(spec.expert.activation)
+        self.meet = meeting(spec.expert)
+        self.down_std = spec.active_width**-0.5 / meeting_rms(spec.expert)
         self.gate = nn.Parameter(torch.empty(E, width, d_model))
         self.up = nn.Parameter(torch.empty(E, width, d_model))
         self.down = nn.Parameter(torch.empty(E, d_model, width))
+        has_bias = spec.biases is not None
+        self.gate_bias = nn.Parameter(torch.empty(E, width)) if has_bias else None
+        self.up_bias = nn.Parameter(torch.empty(E, width)) if has_bias else None
+        self.down_bias = nn.Parameter(torch.empty(E, d_model)) if has_bias else None
 
     def init_weights(self, generator: torch.Generator) -> None:
         for matrix in (self.gate, self.up):
             nn.init.normal_(matrix, std=matrix.shape[-1] ** -0.5, generator=generator)
         nn.init.normal_(self.down, std=self.down_std, generator=generator)  # one slice of the network a token meets
+        for bias in self._biases():
+            if bias is not None:
+                nn.init.zeros_(bias)
+
+    def _biases(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        return self.gate_bias, self.up_bias, self.down_bias
 
     def plain(self, x: Tokens, weights: Weights, chosen: Chosen) -> Tokens:
         """Expert by expert: the tokens that chose it, through its three matrices, back in their places."""
@@ -46,8 +58,10 @@ class Experts(Organ):
         parts = x.new_zeros(*chosen.shape, x.shape[-1]) if self.recorder is not None else None
         for expert in range(len(self.gate)):
             token, rank = torch.where(chosen == expert)
-            hidden = self.activation(F.linear(x[token], self.gate[expert])) * F.linear(x[token], self.up[expert])
-            part = F.linear(hidden, self.down[expert])
+            gate, up, down = (None if b is None else b[expert] for b in self._biases())
+            rows = x[token]
+            hidden = self.meet(F.linear(rows, self.gate[expert], gate), F.linear(rows, self.up[expert], up))
+            part = F.linear(hidden, self.down[expert], down)
             if parts is not None:
                 parts[token, rank] = part.detach().to(parts.dtype)
             out = out.index_add(0, token, (part * weights[token, rank, None]).to(out.dtype))
@@ -61,14 +75,18 @@ class Experts(Organ):
         order = chosen.flatten().argsort(stable=True)
         ends = tally(chosen, len(self.gate)).cumsum(0).to(torch.int32)
 
-        def each(rows: Tensor, matrices: Tensor) -> Tensor:
-            return F.grouped_mm(rows, matrices.to(rows.dtype).transpose(-1, -2), offs=ends)
+        experts = chosen.flatten()[order]
 
+        def each(rows: Tensor, matrices: Tensor, bias: Tensor | None) -> Tensor:
+            out = F.grouped_mm(rows, matrices.to(rows.dtype).transpose(-1, -2), offs=ends)
+            return out if bias is None else out + bias.to(out.dtype)[experts]
+
+        gate, up, down = self._biases()
         rows = x[order // k].to(_compute_dtype(x))
-        hidden = self.activation(each(rows, self.gate)) * each(rows, self.up)
+        hidden = self.meet(each(rows, self.gate, gate), each(rows, self.up, up))
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
-        parts = each(hidden, self.down)[back].unflatten(0, (-1, k))
+        parts = each(hidden, self.down, down)[back].unflatten(0, (-1, k))
         self.record(parts=parts)
         return (parts * weights[..., None]).sum(dim=1).to(x.dtype)
 
@@ -104,14 +122,15 @@ def _compute_dtype(x: Tensor) -> torch.dtype:
 
 
 class MixtureOfExperts(Organ):
-    """Router, routed experts and the shared ones, in the place of one dense network; none has a bias."""
+    """Router, routed experts and the shared ones, in the place of one dense network."""
 
     def __init__(self, spec: config.MoE, d_model: int) -> None:
         super().__init__()
         self.router = build_router(spec, d_model)
         self.experts = Experts(spec, d_model)
+        shared = replace(spec.expert, width=spec.width_of_shared)
         self.shared = nn.ModuleList(
-            GatedMLP(spec.expert, d_model, bias=False, down_fan_in=spec.active_width) for _ in range(spec.n_shared)
+            GatedMLP(shared, d_model, bias=False, down_fan_in=spec.active_width) for _ in range(spec.n_shared)
         )
         self.shared_gate = Linear(d_model, 1, bias=False) if spec.shared_gate else None
 

@@ -3,7 +3,8 @@
 Sinusoid (Vaswani et al., 2017), added to the embedding once: p[m, 2i] = sin(m b^(-2i/D)), p[m, 2i+1] = cos(same).
 Rotation (Su et al., 2021), applied to q and k in every layer: the pair (x_i, x_{i + d/2}) turns by the angle m ω_i,
 with ω_i = b^(-2i/d) for the d features that turn. Turned dot products depend on the two vectors and the distance alone:
-⟨R(m)q, R(n)k⟩ = ⟨q, R(n - m)k⟩. Pairs are half a head apart, as in Llama.
+⟨R(m)q, R(n)k⟩ = ⟨q, R(n - m)k⟩. Pairs are half a head apart, as in Llama, or neighbours, as in
+the paper: weights reordered, the same function.
 What the field disagrees on is the speeds ω_i beyond the length a model was trained on; `frequencies` has them all.
 ALiBi (Press et al., 2021) rotates nothing and lowers each score by slope x distance.
 """
@@ -110,16 +111,37 @@ def rotation_table(length: int, spec: config.Rotary, head_dim: int) -> Float[Ten
 
 
 def rotate(
-    x: Float[Tensor, "B heads S Dh"], cos: Float[Tensor, "*b S pairs"], sin: Float[Tensor, "*b S pairs"]
+    x: Float[Tensor, "B heads S Dh"],
+    cos: Float[Tensor, "*b S pairs"],
+    sin: Float[Tensor, "*b S pairs"],
+    pairing: config.Pairing = "half-split",
 ) -> Float[Tensor, "B heads S Dh"]:
-    """Turn each pair (i, i + pairs) by its angle; features beyond the pairs pass untouched.
+    """Turn each pair, (i, i + pairs) or with "interleaved" (2i, 2i + 1), by its angle; features beyond pass untouched.
 
     Computed in the tables' precision, returned in that of `x`.
     """
     pairs = cos.shape[-1]
-    first, second, rest = x.to(cos.dtype).tensor_split((pairs, 2 * pairs), dim=-1)
-    turned = torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
+    turning, rest = x.to(cos.dtype).tensor_split((2 * pairs,), dim=-1)
+    if pairing == "half-split":
+        first, second = turning.chunk(2, dim=-1)
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
+    else:
+        first, second = turning.unflatten(-1, (pairs, 2)).unbind(-1)
+        both = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
+        turned = torch.cat((both, rest), dim=-1)
     return turned.to(x.dtype)
+
+
+def reorder_pairs(weight: Tensor, head_dim: int, rotated: int, to: config.Pairing) -> Tensor:
+    """The rows of a map to queries or keys, (heads x head_dim, ...), for the other pairing: the same scores follow.
+
+    The first `rotated` features of each head are taken to be in the pairing that `to` is not. Gains of a QK-norm and
+    biases reorder alike.
+    """
+    halves = torch.arange(rotated).view(2, rotated // 2)
+    order = halves.T.flatten() if to == "interleaved" else torch.arange(rotated).view(-1, 2).T.flatten()
+    order = torch.cat((order, torch.arange(rotated, head_dim)))
+    return weight.unflatten(0, (-1, head_dim))[:, order].flatten(0, 1)
 
 
 def alibi_slopes(n_heads: int) -> Float[Tensor, "H"]:

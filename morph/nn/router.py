@@ -53,7 +53,7 @@ class Router(Organ):
     def __init__(self, spec: config.MoE, d_model: int) -> None:
         super().__init__()
         self.top_k, self.routed_scale, self.balance = spec.top_k, spec.routed_scale, spec.balance
-        self.logits = Linear(d_model, spec.n_experts, bias=False)
+        self.logits = Linear(d_model, spec.n_experts, bias=spec.biases is not None)
         if isinstance(spec.balance, config.SelectionBias):
             self.register_buffer("selection_bias", torch.empty(spec.n_experts))
         self.register_buffer("load", torch.empty(spec.n_experts, dtype=torch.long), persistent=False)
@@ -90,7 +90,8 @@ class Router(Organ):
         """The weights and indices of each token's experts, best first."""
         precise = torch.promote_types(self.logits.weight.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # bf16 would tie and flip close choices
-            logits = F.linear(x.to(precise), self.logits.weight.to(precise))
+            bias = None if self.logits.bias is None else self.logits.bias.to(precise)
+            logits = F.linear(x.to(precise), self.logits.weight.to(precise), bias)
             scores = self.score(logits)
         choice = scores.detach()
         if isinstance(self.balance, config.SelectionBias):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from morph.spec import Spec, require
+from morph.spec import Spec, one_of, require
+
+Pairing = Literal["half-split", "interleaved"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +28,21 @@ class LearnedPosition(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary(Spec):
-    """What all rotations share: pairs of features turn by position x frequency; `base` spreads the frequencies."""
+    """What all rotations share: pairs of features turn by position x frequency.
 
+    Attributes:
+        base: spreads the frequencies.
+        pairing: which features are a pair: "half-split" takes i and i + d/2 (Llama), "interleaved" 2i and 2i + 1
+            (RoFormer; DeepSeek, Cohere). The same function of reordered weights.
+    """
+
+    added: ClassVar[tuple[str, ...]] = ("pairing",)
     base: float = 10_000.0
+    pairing: Pairing = "half-split"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(f"{self.kind}.pairing", self.pairing, Pairing)
 
     def rotated(self, head_dim: int) -> int:
         """How many of a head's features turn. Raises `MorphError` unless they come in pairs."""
@@ -181,4 +195,14 @@ class PerLayer(Spec):
     global_: InLayer
 
 
-Position = Sinusoid | LearnedPosition | InLayer | PerLayer
+@dataclass(frozen=True, kw_only=True)
+class SomeLayers(Spec):
+    """The layers listed (from 0) tell places apart in one way, all others in another (SmolLM3, 2025)."""
+
+    kind: ClassVar[str] = "some-layers"
+    layers: tuple[int, ...]
+    inside: InLayer
+    outside: InLayer
+
+
+Position = Sinusoid | LearnedPosition | InLayer | PerLayer | SomeLayers

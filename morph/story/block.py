@@ -6,11 +6,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from morph.config import (
+    MLA,
+    MLP,
     Alibi,
     Attention,
+    ClampedGatedMLP,
     DenseFirst,
     GatedDeltaNet,
-    GatedMLP,
     InLayer,
     Interleaved,
     LearnedPosition,
@@ -75,7 +77,14 @@ NAMES = {
 """Kind of norm -> its name."""
 
 
-ACTIVATIONS = {"relu": "ReLU", "silu": "SiLU", "gelu": "GELU", "relu-squared": "ReLU²"}
+ACTIVATIONS = {
+    "relu": "ReLU",
+    "silu": "SiLU",
+    "gelu": "GELU",
+    "gelu-tanh": "GELU (tanh)",
+    "relu-squared": "ReLU²",
+    "clamped": "clamped SiLU",
+}
 """Activation -> its name."""
 
 
@@ -174,18 +183,22 @@ def _how(position: InLayer) -> str:
 
 def _attention(config: ModelConfig) -> tuple[Organ, ...]:
     attention = config.attention
-    heads = {"query": attention.n_heads, "key_value": attention.n_kv_heads}
+    if isinstance(attention, MLA):
+        shared, extras = f"latents of {attention.kv_rank}", tuple[Organ, ...]()
+        heads = {"query": attention.n_heads, "key_value": attention.n_heads}
+    else:
+        shared, extras = f"{attention.n_kv_heads} KV heads", _extras(attention)
+        heads = {"query": attention.n_heads, "key_value": attention.n_kv_heads}
     is_hybrid = isinstance(config.layout, Interleaved) and isinstance(config.layout.local, GatedDeltaNet)
     name, of = ("DeltaNet and attention", "softmax: ") if is_hybrid else ("Attention", "")
     return (
         _sublayer_norm(config, "attention.norm"),
         Organ(
-            "attention", "attention", name, f"{of}{attention.n_heads} query, {attention.n_kv_heads} KV heads", heads,
+            "attention", "attention", name, f"{of}{attention.n_heads} query, {shared}", heads,
         ),
         *_bias(config, "attention.bias", "attention"),
         *_in_layers(config),
-        *([Organ("attention.qk_norm", "norm", "QK-norm", _qk_norm(attention.qk_norm))] if attention.qk_norm else []),
-        *_extras(attention),
+        *extras,
         _mask(config),
     )  # fmt: skip
 
@@ -193,6 +206,8 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
 def _extras(attention: Attention) -> tuple[Organ, ...]:
     """What a softmax layer may have besides."""
     found = []
+    if attention.qk_norm:
+        found.append(Organ("attention.qk_norm", "norm", "QK-norm", _qk_norm(attention.qk_norm)))
     if attention.sink:
         found.append(Organ("attention.sink", "attention", "Sink", "a logit per head, no value"))
     if attention.gate:
@@ -252,9 +267,10 @@ def _feed_forward(config: ModelConfig) -> tuple[Organ, ...]:
     if isinstance(ffn, DenseFirst):
         ffn = ffn.experts
     if not isinstance(ffn, MoE):
-        kind, matrices = ("gated", "three") if isinstance(ffn, GatedMLP) else ("plain", "two")
-        name = ACTIVATIONS[ffn.activation]
-        data = {"kind": kind, "activation": ffn.activation, "width": ffn.width, "d_model": config.d_model}
+        kind, matrices = ("plain", "two") if isinstance(ffn, MLP) else ("gated", "three")
+        activation = "clamped" if isinstance(ffn, ClampedGatedMLP) else ffn.activation
+        name = ACTIVATIONS[activation]
+        data = {"kind": kind, "activation": activation, "width": ffn.width, "d_model": config.d_model}
         detail = f"{matrices} matrices of width {ffn.width}, {name}"
         return (norm, Organ("feed_forward", "ffn", "Feed-forward", detail, data), *bias)
     data = {"kind": "experts", "experts": ffn.n_experts, "chosen": ffn.top_k, "width": ffn.expert.width}

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from morph.config import ModelConfig
+from morph.measure.mixers import mixer_cost
 from morph.measure.trace import Trace, trace
 from morph.model import Decoder
 from morph.story.frame import Array, Claim, Figure, Frame, absent
@@ -174,7 +175,7 @@ def _layer_facts(look: Look, layer: int) -> dict[str, Any]:
         "tokens": look.length,
         "cell": -(-look.length // CELLS),
         "limit": look.limit,
-        "sink": look.subject.config.attention.sink is not None,
+        "sink": look.subject.has_sink,
         "query": shown(ids[-1]),
         "strongest": [
             {"key": shown(ids[i]), "back": len(last) - 1 - int(i), "weight": round(float(last[i]), 3)} for i in best
@@ -266,15 +267,15 @@ def _cache(look: Look) -> Frame:
         for piece in ids.split(step, dim=1):
             look.subject.model(piece, cache=cache)
             weighed.append([layer.nbytes for layer in cache.layers])
-    attention, width = look.subject.config.attention, look.subject.model.embedding.weight.element_size()
-    pair = 2 * attention.n_kv_heads * attention.width * width
+    width = look.subject.model.embedding.weight.element_size()
+    pair = mixer_cost(look.subject.config, local, 1).per_token
     held, tokens = np.array(weighed), step * np.arange(1, steps + 1)
     arrays = {
         "tokens": Array(values=tokens, axes=("step",), source="tokens read so far"),
         "local": Array(values=held[:, local], axes=("step",), source=f"nbytes of layer {local}'s live cache"),
         "formula": Array(
-            values=pair * np.minimum(tokens, w), axes=("step",),
-            source=f"2 · {attention.n_kv_heads} KV heads · {attention.width} · {width} bytes · min(s, {w})",
+            values=pair * width * np.minimum(tokens, w), axes=("step",),
+            source=f"{pair} numbers a token · {width} bytes · min(s, {w})",
         ),
     }  # fmt: skip
     whole = ""

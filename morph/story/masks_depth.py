@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import morph
-from morph.config import AllLocal, Interleaved, Layout, SlidingWindow
+from morph.config import AllLocal, Attention, Interleaved, Layout, SlidingWindow
 from morph.measure.reach import reach
 from morph.measure.scores import blocked_flops, dense_flops
 from morph.steps import stage
@@ -157,17 +157,19 @@ def work_frame(own: Subject) -> Frame:
     layer = next((i for i in range(config.n_layers) if isinstance(config.mixer(i), SlidingWindow)), None)
     if layer is None:
         return absent(key, title, "No layer of this model has a window, so all its softmax layers do the same work.")
-    spec = config.mixer(layer)
+    spec, attention = config.mixer(layer), config.attention
     assert isinstance(spec, SlidingWindow)
+    if not isinstance(attention, Attention):
+        return absent(key, title, "Its keys unfold from a latent, and this frame counts plain keys.")
     sizes = [s for s in SIZES if s <= (config.position_limit or s)]
     if spec.window >= SIZES[-1]:
         return absent(key, title, f"Windows of {spec.window:,} tokens hide nothing in {SIZES[-1]:,} tokens.")
     one = replace(config, n_layers=1, layout=AllLocal(local=spec), feed_forward=config.feed_forward_in(0))
     single = subject(one, seed=own.seed)
     dense = np.array([dense_flops(single.model, single.ids(s))[0] for s in sizes])
-    blocks = np.array([blocked_flops(config.attention, s, spec.window) for s in sizes])
+    blocks = np.array([blocked_flops(attention, s, spec.window) for s in sizes])
     formula = [morph.count(one).flops(s) for s in sizes]
-    per_pair = 4 * config.attention.n_heads * config.attention.width
+    per_pair = 4 * attention.n_heads * attention.width
     ratio = dense[-1] / blocks[-1]
     return Frame(
         key=key,

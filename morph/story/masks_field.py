@@ -184,7 +184,7 @@ def sink_frame(own: Subject) -> Frame:
     if not own.softmax:
         return absent("sink", "Is token 0 a sink?", "No layer of this model has weights that add up to 1.")
     first, even = first_token(own)
-    with_sink = own if own.config.attention.sink else recorded("sink", own.seed if own.seed in (0, 1) else 0)
+    with_sink = own if own.has_sink else recorded("sink", own.seed if own.seed in (0, 1) else 0)
     seen, layers = _passes(with_sink)
     taken = np.array([1 - _weights(seen, layer).sum(axis=-1).mean(axis=(0, 2)) for layer in layers]).round(4)
     beside, _ = first_token(with_sink)

@@ -43,11 +43,7 @@ def devices_frame(subject: Subject) -> Frame:
             holds=lambda f: bool(
                 f.values("counts").sum() == f.facts["n_tokens"] * f.facts["top_k"]
                 and np.trace(f.values("counts")) < 0.5 * f.values("counts").sum()
-                and abs(
-                    f.values("crossing")
-                    - (1 - np.trace(f.values("counts")) / f.values("counts").sum())
-                )
-                < 1e-9
+                and abs(f.values("crossing") - (1 - np.trace(f.values("counts")) / f.values("counts").sum())) < 1e-9
             ),
         ),
         arrays={

@@ -23,7 +23,7 @@ import numpy as np
 
 from morph.config import Change, ModelConfig, MoE, SlidingWindow, Spec, diff
 from morph.errors import MorphError
-from morph.steps import SLUGS, STEPS, Step, stage
+from morph.steps import SLUGS, STEPS, Step, attention_of, stage
 from morph.story.block import organs
 from morph.story.frame import Array, Figure, Frame
 from morph.story.morph_claims import CLAIMS
@@ -208,7 +208,7 @@ def _scalars(spec: Spec) -> dict[str, str]:
 def _caption(sweep: Sweep, k: int, after: ModelConfig) -> str:
     now, then = sweep[k], sweep[max(k - 1, 0)]
     fewer = then.parameters_total - now.parameters_total
-    heads, context = after.attention, f"{now.cache_context:,}"
+    heads, context = attention_of(after), f"{now.cache_context:,}"
     ffn = after.feed_forward
     window = getattr(getattr(after.layout, "local", None), "window", None)
     moe = ffn if isinstance(ffn, MoE) else None

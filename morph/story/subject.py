@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import morph
-from morph.config import ModelConfig
+from morph.config import Attention, ModelConfig
 from morph.errors import MorphError, nearest
 from morph.forks import FORKS, fork
 from morph.model import Decoder
@@ -57,6 +57,12 @@ class Subject:
     def config(self) -> ModelConfig:
         """The model's config."""
         return self.model.config
+
+    @property
+    def has_sink(self) -> bool:
+        """Whether its softmax layers have a learned sink."""
+        attention = self.config.attention
+        return isinstance(attention, Attention) and attention.sink is not None
 
     @property
     def softmax(self) -> dict[int, SoftmaxAttention]:

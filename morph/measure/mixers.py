@@ -1,0 +1,91 @@
+"""What each kind of mixer costs in one layer: what it keeps of the past, and its FLOPs.
+
+Formulas of the plain, matmul-only forms; the tests hold them against live caches and against torch's FLOP counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from morph import config as c
+from morph.nn.delta import CHUNK
+
+
+@dataclass(frozen=True)
+class MixerCost:
+    """One layer reading one sequence of S tokens.
+
+    Attributes:
+        per_token: numbers kept of each token that stays in sight.
+        window: how many tokens that is at most; None for all.
+        state: numbers of the recurrent state, kept in fp32.
+        tail: numbers kept of the last tokens' convolution inputs.
+        linear: FLOPs of the maps from and to the stream.
+        scores, scores_dense: FLOPs of softmax scores and weighted sums, over visible keys and over all S x S.
+        delta: FLOPs of a recurrent rule in chunks.
+    """
+
+    linear: int
+    per_token: int = 0
+    window: int | None = None
+    state: int = 0
+    tail: int = 0
+    scores: int = 0
+    scores_dense: int = 0
+    delta: int = 0
+
+
+def visible_pairs(S: int, window: int | None = None) -> int:
+    """Pairs of a query and a key that it sees, among S tokens."""
+    w = S if window is None else min(S, window)
+    return w * (w + 1) // 2 + (S - w) * w
+
+
+def softmax_cost(model: c.ModelConfig, spec: c.Attention, S: int, window: c.SlidingWindow | None = None) -> MixerCost:
+    """Queries, keys, values, gate and the way out; scores and weighted sums."""
+    heads = window.n_heads if window is not None and window.n_heads is not None else spec.n_heads
+    gate = heads * (0 if spec.gate is None else spec.width if isinstance(spec.gate, c.OutputGate) else 1)
+    maps = 2 * spec.width * (heads + spec.n_kv_heads) + gate
+    seen = None if window is None else window.window
+    pair = 4 * heads * spec.width
+    return MixerCost(
+        linear=2 * S * model.d_model * maps,
+        per_token=2 * spec.n_kv_heads * spec.width,
+        window=seen,
+        scores=pair * visible_pairs(S, seen),
+        scores_dense=pair * S * S,
+    )
+
+
+def window_cost(model: c.ModelConfig, spec: c.SlidingWindow, S: int) -> MixerCost:
+    """The model's attention within a window."""
+    assert isinstance(model.attention, c.Attention)
+    return softmax_cost(model, model.attention, S, spec)
+
+
+def delta_cost(model: c.ModelConfig, spec: c.GatedDeltaNet, S: int) -> MixerCost:
+    """The chunked rule: two C x C products over keys, one over values, one solve, three meetings with the state."""
+    keys, values = spec.n_key_heads * spec.key_head_dim, spec.n_value_heads * spec.value_head_dim
+    chunks, C, Dk, Dv = -(-S // CHUNK), CHUNK, spec.key_head_dim, spec.value_head_dim
+    per_chunk = 4 * C * C * Dk + 2 * C * C * Dv + C * C * (Dk + Dv) + 6 * C * Dk * Dv
+    return MixerCost(
+        linear=2 * S * model.d_model * (2 * keys + 3 * values + 2 * spec.n_value_heads),
+        state=spec.n_value_heads * Dk * Dv,
+        tail=(spec.conv_size - 1) * (2 * keys + values),
+        delta=spec.n_value_heads * chunks * per_chunk,
+    )
+
+
+COSTS: dict[type[c.Spec], Callable[[c.ModelConfig, Any, int], MixerCost]] = {
+    c.Attention: softmax_cost,
+    c.SlidingWindow: window_cost,
+    c.GatedDeltaNet: delta_cost,
+}
+
+
+def mixer_cost(model: c.ModelConfig, layer: int, S: int) -> MixerCost:
+    """What mixing costs in layer `layer` (from 0) for one sequence of S tokens."""
+    spec = model.mixer(layer)
+    return COSTS[type(spec)](model, spec, S)
