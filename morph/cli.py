@@ -196,8 +196,9 @@ def show(stage: Stage, size: Size = "tiny") -> None:
         fork = FORKS[slug]
         configs = {fork.base: config_of(fork.base, size), slug: config_of(slug, size)}
         print(f"Fork {slug}: {fork.title} ({fork.origin}, {fork.year})\n")
-        told = {"from": fork.before, "to": fork.after, "question": fork.question, "source": fork.source}
-        _print_change(told, configs)
+        told = {"from": fork.before, "to": fork.after, "question": fork.question, "relation": fork.relation}
+        shipped_by = ", ".join(fork.shipped_by) or "no model that we know of"
+        _print_change(told | {"shipped by": shipped_by, "source": fork.source}, configs)
         return
     number = number_of(slug)
     stages = {f"stage {k}": morph.stage(k, size=size) for k in (max(number - 1, 0), number)}
@@ -216,10 +217,10 @@ def _print_change(told: dict[str, str], configs: dict[str, Any]) -> None:
     import morph
 
     for label, text in told.items():
-        print(f"{label:<10}{text}")
+        print(f"{label:<12}{text}")
     print()
     for change in morph.diff(*configs.values()):
-        print(f"{'config':<10}{change}")
+        print(f"{'config':<12}{change}")
     print()
     _print_costs(configs, context=1024)
 

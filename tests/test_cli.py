@@ -74,7 +74,8 @@ def test_forks_are_listed_shown_compared_and_counted(run_morph) -> None:
     listed = run_morph("forks").out.splitlines()
     assert [line.split()[0] for line in listed] == list(morph.FORKS)
     shown, entry = run_morph("show", "window-1-1").out, morph.FORKS["window-1-1"]
-    assert "config    layout.n_local: 3 → 1" in shown and entry.question in shown
+    assert "config      layout.n_local: 3 → 1" in shown and entry.question in shown
+    assert f"relation    {entry.relation}\n" in shown and "shipped by  Gemma 2, gpt-oss\n" in shown
     before, after = (morph.count(config) for config in (morph.stage(9), morph.fork("window-1-1")))
     assert f"{before.cache_bytes(1024):,}" in shown and f"{after.cache_bytes(1024):,}" in shown
     assert run_morph("diff", "attention-sink", "qk-norm").out == "attention.sink: Sink() → none\n"
@@ -94,7 +95,7 @@ def test_steps_show_diff_and_count_tell_what_the_package_knows(run_morph) -> Non
     assert all(step.slug in line and str(step.year) in line for step, line in zip(STEPS, steps[1:], strict=True))
 
     shown = run_morph("show", "gqa").out
-    assert "config    attention.n_kv_heads: 4 → 2" in shown
+    assert "config      attention.n_kv_heads: 4 → 2" in shown
     assert STEPS[6].pressure in shown
     before, after = (morph.count(morph.stage(k)) for k in (6, 7))
     assert f"{before.kv_bytes_per_token:,}" in shown and f"{after.kv_bytes_per_token:,}" in shown

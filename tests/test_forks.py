@@ -49,7 +49,8 @@ def test_a_fork_changes_its_config_fields_only(fork: Fork) -> None:
 def test_a_fork_is_told_in_words(fork: Fork) -> None:
     assert FORKS[fork.slug] is fork and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", fork.slug)
     assert fork.year in range(2017, 2027)
-    assert all((fork.title, fork.origin, fork.before, fork.after, fork.question, fork.source))
+    assert all((fork.title, fork.origin, fork.before, fork.after, fork.question, fork.relation, fork.source))
+    assert all(fork.shipped_by) and len(set(fork.shipped_by)) == len(fork.shipped_by)
     assert fork.before != fork.after and len(fork.title.split()) <= 6
 
 

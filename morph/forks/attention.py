@@ -48,6 +48,8 @@ ATTENTION: tuple[Fork, ...] = (
         "all weight goes to keys", "a learned logit per head takes what no key deserves",
         "A head with nothing to say parks its weight on the first token. gpt-oss gives it a place of its own; gates on "
         "the output (Qwen3-Next) serve the same end; most models leave it to the first token.",
+        "the base, with every sink at minus infinity",
+        ("gpt-oss",),
         "Xiao et al., Efficient Streaming Language Models with Attention Sinks, 2023; OpenAI, gpt-oss, 2025",
         _attention_sink,
     ),
@@ -56,6 +58,8 @@ ATTENTION: tuple[Fork, ...] = (
         "RMSNorm on each head's query and key", "none",
         "QK-norm bounds the logits, at the price of two norms a layer and of heads that can no longer weigh tokens by "
         "the length of their vectors. Llama, Mistral and gpt-oss do without.",
+        "stage gqa itself: the base's own step undone",
+        ("Llama 3", "Mistral 7B", "Mixtral", "Gemma 2", "SmolLM3", "Command A", "gpt-oss"),
         "Vaswani et al., Attention Is All You Need, 2017; Touvron et al., Llama, 2023",
         _no_qk_norm,
     ),
@@ -64,6 +68,8 @@ ATTENTION: tuple[Fork, ...] = (
         "one mean square for each head", "one for all heads of a token",
         "Across heads, a loud head stays louder than a quiet one and the bound is on all together; the mean needs all "
         "heads at hand, also where devices share them. OLMo 2 and 3 norm across, Qwen3 and Gemma 3 each head.",
+        "the base, where there is one query head and one key-value head",
+        ("OLMo 2", "Olmo 3"),
         "OLMo Team, 2 OLMo 2 Furious, 2024",
         _qk_norm_full_width,
     ),
@@ -73,6 +79,8 @@ ATTENTION: tuple[Fork, ...] = (
         "heads write what they gathered", "times a sigmoid of the token that asked, feature by feature",
         "A head can now say nothing without a place to park its weight, for one more matrix a layer. Qwen3-Next, "
         "Qwen3.5 and Trinity gate; gpt-oss has sinks instead; most models neither.",
+        "with its matrix at 0 every gate is 1/2: the base, once the output matrix is doubled",
+        ("Qwen3-Next", "Qwen3.5", "Trinity Large"),
         "Qiu et al., Gated Attention for Large Language Models, 2025",
         _gated_attention,
     ),
@@ -80,6 +88,8 @@ ATTENTION: tuple[Fork, ...] = (
         "headwise-gate", "qk-norm", "A gate on every head", 2026, "Step 3.5", "attention", ("attention.gate",),
         "heads write what they gathered", "times one sigmoid for each head, of the token that asked",
         "How fine must a gate be? One number a head costs next to nothing and can silence it as well.",
+        "with its matrix at 0 every gate is 1/2: the base, once the output matrix is doubled",
+        ("Step 3.5 Flash",),
         "Qiu et al., Gated Attention for Large Language Models, 2025; StepFun, Step 3.5 Flash, 2026",
         _headwise_gate,
     ),
@@ -88,6 +98,8 @@ ATTENTION: tuple[Fork, ...] = (
         "scores of any size", "cap · tanh(score / cap), with a cap of 50",
         "A bound on the scores, as QK-norm is, but fused kernels must know of it (torch's does not, so this fork runs "
         "in its plain form). Gemma 2 capped the output's logits too, at 30; Gemma 3 gave both up for QK-norm.",
+        "the base as the cap grows: a score s moves by at most |s|³ / (3 cap²)",
+        ("Gemma 2",),
         "Gemma Team, Gemma 2, 2024",
         _logit_softcap,
     ),
@@ -96,6 +108,8 @@ ATTENTION: tuple[Fork, ...] = (
         "no biases anywhere", "on the maps to queries, keys and values, and no others",
         "Qwen kept these through Qwen2.5 for longer contexts, and Qwen3 dropped them for QK-norm; GLM-4.5 keeps them. "
         "Under rotation a key's bias is not redundant: it turns with the key.",
+        "the base, while every bias is 0",
+        ("Qwen2.5", "GLM-4.5"),
         "Bai et al., Qwen, 2023; GLM-4.5 Team, GLM-4.5, 2025",
         _qkv_bias,
     ),
@@ -104,6 +118,8 @@ ATTENTION: tuple[Fork, ...] = (
         "several query heads share a key-value head", "all of them share one",
         "The smallest cache that whole keys and values allow. PaLM and Falcon 7B went this far; groups of a few cost "
         "little more memory and were measured to lose less.",
+        "the base whose key-value heads are copies of one",
+        ("PaLM", "Falcon 7B"),
         "Shazeer, Fast Transformer Decoding, 2019; Ainslie et al., GQA, 2023",
         _mqa,
     ),

@@ -20,6 +20,9 @@ class Fork:
         paths: the config fields it may change, and no others.
         before, after: the change in words.
         question: what is unsettled, and who chose what.
+        relation: where it equals its base exactly, or how far apart they are; `tests/test_fork_relations.py` asserts
+            it. "none: ..." where nothing of the kind holds.
+        shipped_by: released models that have it, with what differs there in brackets; empty where we know of none.
         source: paper.
     """
 
@@ -33,5 +36,7 @@ class Fork:
     before: str
     after: str
     question: str
+    relation: str
+    shipped_by: tuple[str, ...]
     source: str
     apply: Apply

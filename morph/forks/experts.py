@@ -55,6 +55,8 @@ EXPERTS: tuple[Fork, ...] = (
         "an auxiliary loss spreads the load", "nothing does",
         "How unevenly does a router spread its tokens when nothing asks it to? We know of no released model that "
         "does without: it is here to be compared with.",
+        "the same forward; the loss lacks its balancing term",
+        (),
         "Shazeer et al., Outrageously Large Neural Networks, 2017",
         _unbalanced,
     ),
@@ -68,6 +70,9 @@ EXPERTS: tuple[Fork, ...] = (
         "Is one expert enough? It saves moving a token twice, and leaves the router a single choice to learn from. "
         "Mixtral and most that followed it take two or more; Llama 4 takes one beside a shared expert. (Switch drops "
         "what overflows an expert's capacity; here nothing is dropped.)",
+        "where the base's router rows are equal in pairs, each pair the halves of one expert, its output times the "
+        "chosen expert's probability",
+        ("Switch Transformer",),
         "Fedus et al., Switch Transformers, 2021",
         _switch_top_1,
     ),
@@ -77,6 +82,8 @@ EXPERTS: tuple[Fork, ...] = (
         "the shared expert always counts in full", "a sigmoid of the token says how much it counts",
         "Does every token need the shared expert alike? Qwen1.5, Qwen3-Next and Qwen3.5 let each decide; DeepSeek-V3, "
         "Kimi K2 and GLM-5 add it as it is; Qwen3 has none.",
+        "with its matrix at 0 the gate is 1/2: the base, once the shared expert's output matrix is doubled",
+        ("Qwen1.5-MoE", "Qwen3-Next", "Qwen3.5"),
         "Qwen Team, Qwen1.5-MoE, 2024",
         _shared_expert_gate,
     ),
@@ -86,6 +93,9 @@ EXPERTS: tuple[Fork, ...] = (
         "softmax: experts compete for one unit of probability", "a sigmoid for each, whatever the others have",
         "Should a good expert lower the score of another? DeepSeek-V3, Kimi K2, GLM-4.5 and Trinity use sigmoids; "
         "Mixtral, Qwen3 and gpt-oss a softmax.",
+        "while every bias is 0 both choose the same experts, and weigh them alike as all logits fall together: "
+        "sigmoid(z) nears exp z",
+        ("DeepSeek-V3", "Kimi K2.5", "GLM-4.5", "GLM-5", "Trinity Large"),
         "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024",
         _sigmoid_router,
     ),
@@ -95,6 +105,8 @@ EXPERTS: tuple[Fork, ...] = (
         "7 of all 32 experts", "7 from the best 4 of 8 groups",
         "Experts live on many devices, and each one that a token visits costs a message. Fewer groups mean fewer "
         "messages and less choice. DeepSeek-V3 keeps 4 of 8; Kimi K2 and GLM-5 have one group, which limits nothing.",
+        "the base, with every group kept",
+        ("DeepSeek-V3", "Ling 2.5"),
         "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024",
         _group_limited_router,
     ),
@@ -104,6 +116,8 @@ EXPERTS: tuple[Fork, ...] = (
         "experts in every layer", "a dense network of the same active width in layer 0, experts above",
         "Early routers balance slowly, and early layers do what every token needs. DeepSeek-V3 and GLM-5 keep 3 layers "
         "dense, Trinity Large 6, Kimi K2 one; Mixtral, Qwen3 and gpt-oss none.",
+        "the base, where layer 0 has a router of zeros: every token takes the same experts, each with weight 1",
+        ("DeepSeek-V3", "Kimi K2.5", "Kimi Linear", "GLM-5", "Trinity Large", "Ling 2.5"),
         "Dai et al., DeepSeekMoE, 2024",
         _dense_first,
     ),

@@ -29,6 +29,8 @@ FEED_FORWARD: tuple[Fork, ...] = (
         "SiLU, z · sigmoid(z)", "GELU, z times the normal distribution function of z",
         "Two smooth bends that differ by little. GPT, BERT and Gemma took GELU, Llama and Qwen SiLU; no measurement "
         "has settled it. (GPT-2 and Gemma compute a tanh approximation; this is the exact one.)",
+        "SiLU on another scale, SiLU(1.702 z) / 1.702, is within 0.0204 of it everywhere",
+        ("BERT", "GPT-2 (its tanh form)"),
         "Hendrycks & Gimpel, Gaussian Error Linear Units, 2016",
         _gelu,
     ),
@@ -37,6 +39,8 @@ FEED_FORWARD: tuple[Fork, ...] = (
         "SiLU, z · sigmoid(z)", "ReLU(z)²",
         "Found by a search over programs: as smooth as needed at zero, and exactly zero below it, so that work can be "
         "skipped. Nemotron-4 and modded-nanoGPT use it, ungated; most models gate instead.",
+        "none: z · ReLU(z) in place of z · sigmoid(z), two functions of different growth",
+        ("Nemotron-4", "Arcee AFM-4.5B"),
         "So et al., Primer, 2021",
         _relu_squared,
     ),
@@ -44,6 +48,8 @@ FEED_FORWARD: tuple[Fork, ...] = (
         "geglu", "gated-ffn", "GELU in the gate", 2020, "T5 1.1; Gemma", "ffn", ("feed_forward.activation",),
         "SiLU activates the gate", "GELU activates the gate",
         "Shazeer found the two about level. Gemma and T5 1.1 gate with GELU, Llama, Qwen and DeepSeek with SiLU.",
+        "SiLU on another scale, SiLU(1.702 z) / 1.702, is within 0.0204 of its GELU everywhere",
+        ("T5 1.1", "Gemma 2 (the tanh form)", "Gemma 3 (the tanh form)"),
         "Shazeer, GLU Variants Improve Transformer, 2020",
         _gelu,
     ),

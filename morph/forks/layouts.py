@@ -36,6 +36,8 @@ LAYOUTS: tuple[Fork, ...] = (
         "three local layers, then a global one", "one local layer, then a global one",
         "How many layers must see everything? Gemma 2 and gpt-oss: every second. The longer the text, the closer its "
         "cache comes to twice that of 3 : 1.",
+        "with windows at least as long as the text, both compute the same",
+        ("Gemma 2", "gpt-oss"),
         "Gemma Team, Gemma 2, 2024; OpenAI, gpt-oss, 2025",
         _window_1_1,
     ),
@@ -44,6 +46,8 @@ LAYOUTS: tuple[Fork, ...] = (
         "three local layers, then a global one", "five local layers, then a global one",
         "How few will do? Gemma 3: every sixth. At size small, layers 5 and 11 (from 0) are global; nano and tiny have "
         "four layers, so none is, and they compute what all-local computes.",
+        "with windows at least as long as the text, both compute the same",
+        ("Gemma 3",),
         "Gemma Team, Gemma 3, 2025",
         _window_5_1,
     ),
@@ -52,6 +56,8 @@ LAYOUTS: tuple[Fork, ...] = (
         "three local layers, then a global one", "every layer local: L layers of w reach L (w - 1) + 1 tokens",
         "Mistral 7B had no global layer, and its successors dropped the window: what lies beyond the reach is lost "
         "for good, and what lies within passes through many hands.",
+        "with windows at least as long as the text, both compute the same",
+        ("Mistral 7B v0.1",),
         "Jiang et al., Mistral 7B, 2023",
         _all_local,
     ),

@@ -78,6 +78,8 @@ POSITIONS: tuple[Fork, ...] = (
         "sines and cosines added to the embedding once", "a trained table, whose last row is the last place",
         "The 2017 paper found both about equal and took the sinusoid, which has no last row. GPT-2 and GPT-3 "
         "learned 1,024 and 2,048 rows and can read no further.",
+        "the base, with the sinusoid's values as its rows",
+        ("GPT-2", "GPT-3", "BERT"),
         "Gehring et al., Convolutional Sequence to Sequence Learning, 2017; Radford et al., GPT-2, 2019",
         _learned,
     ),
@@ -86,6 +88,8 @@ POSITIONS: tuple[Fork, ...] = (
         "queries and keys rotated in every layer", "each score lowered by distance times its head's slope",
         "A recency bias lets a model read past its trained length without falling apart, but a head cannot look far "
         "away when it would pay. BLOOM and MPT chose it; newer models rotate.",
+        "with its slopes at 0, and every rotation of the base at position 0, both compute the same",
+        ("BLOOM", "MPT"),
         "Press et al., Train Short, Test Long, 2021",
         _alibi,
     ),
@@ -94,6 +98,8 @@ POSITIONS: tuple[Fork, ...] = (
         "queries and keys rotated in every layer", "nothing but the causal mask",
         "How many tokens a query can see differs from place to place, so a causal model can learn to count. Small "
         "studies find it generalizes to greater lengths; released models use it in some layers only.",
+        "the base with every rotation at position 0",
+        (),
         "Irie et al., Language Modeling with Deep Transformers, 2019; Haviv et al., 2022; Kazemnejad et al., 2023",
         _nope,
     ),
@@ -103,6 +109,8 @@ POSITIONS: tuple[Fork, ...] = (
         "every pair of features rotates", "the first half of a head rotates, the rest matches content alone",
         "What never turns compares content alike at any distance. Qwen3-Next rotates a quarter, GLM-4.5 a half, Llama "
         "everything; no public comparison settles the share.",
+        "the base, with the whole head as the part that rotates",
+        ("GPT-J", "GPT-NeoX", "GLM-4.5", "Qwen3-Next", "Qwen3.5"),
         "Wang & Komatsuzaki, GPT-J-6B, 2021; Black et al., GPT-NeoX-20B, 2022",
         _partial,
     ),
@@ -112,6 +120,8 @@ POSITIONS: tuple[Fork, ...] = (
         "position times frequency", "a quarter of it: four times the length in the angles known from training",
         "Squeezing is the plainest way to a longer text, but neighbours come to look alike, so it needs further "
         "training. Gemma 3 squeezes its global layers eightfold.",
+        "the base, with factor 1; with any factor f, its position f · p is the base's position p",
+        ("Gemma 3 (global layers, factor 8)",),
         "Chen et al., Extending Context Window via Positional Interpolation, 2023; kaiokendev, 2023",
         _linear,
     ),
@@ -120,6 +130,8 @@ POSITIONS: tuple[Fork, ...] = (
         "the trained base", "a base so much larger that the slowest pair turns four times slower",
         "The fast pairs, which tell neighbours apart, keep their speed, and it works somewhat without training. Pairs "
         "in the middle leave their known angles all the same.",
+        "the base, with factor 1",
+        ("Code Llama",),
         "bloc97, NTK-Aware Scaled RoPE, 2023; Peng et al., YaRN, 2023, section 3.1",
         _ntk,
     ),
@@ -128,6 +140,8 @@ POSITIONS: tuple[Fork, ...] = (
         "one rule for all pairs", "fast pairs kept, slow ones squeezed, a ramp between, scores enlarged",
         "A pair that has turned many times in training knows all its angles; one that has not must be squeezed. "
         "gpt-oss, DeepSeek and Olmo 3 scale so; Llama 3.1 draws its ramp over turns.",
+        "the base, with factor 1",
+        ("DeepSeek-V3", "Kimi K2.5", "gpt-oss", "Olmo 3 (global layers)"),
         "Peng et al., YaRN: Efficient Context Window Extension, 2023",
         _yarn,
     ),
@@ -136,6 +150,8 @@ POSITIONS: tuple[Fork, ...] = (
         "one rule for all pairs", "short waves kept, long ones four times longer, a blend between",
         "Much like YaRN, with the ramp drawn over turns instead of pairs and no change of the scores. Llama 3.1's code "
         "has it with factor 8 from 8,192 tokens, for texts of 131,072.",
+        "the base, with factor 1",
+        ("Llama 3.1",),
         "Meta, the code released with Llama 3.1, 2024",
         _llama3,
     ),
@@ -145,6 +161,8 @@ POSITIONS: tuple[Fork, ...] = (
         "rotation in every layer", "in windowed layers only; layers that see all match content alone",
         "A window never shows a distance that training did not, and a layer without rotation has no angle that could "
         "be new to it. Cohere's later models and Trinity do this; Gemma 3 and Olmo 3 rescale instead.",
+        "the base with every rotation of its global layers at position 0",
+        ("Command A", "Tiny Aya", "Trinity Large"),
         "Cohere, Command A, 2025; Singh et al., Arcee Trinity Large, 2026",
         _nope_global,
     ),
@@ -153,6 +171,8 @@ POSITIONS: tuple[Fork, ...] = (
         "one base for all layers", "global layers turn with a hundred times the base",
         "Far distances want slow pairs, near ones do not. Gemma 3 uses 10^4 in windows and 10^6 beyond; most others "
         "have one base.",
+        "the base, with the local layers' base in the global ones",
+        ("Gemma 3",),
         "Gemma Team, Gemma 3, 2025",
         _dual_base,
     ),
