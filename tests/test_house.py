@@ -21,6 +21,7 @@ FLOORS = [  # from the ground up
     ["morph.model"],
     ["morph.measure", "morph.decoding"],
     ["morph.train"],
+    ["morph.hf"],
     ["morph.story", "morph.checks", "morph.doctor"],
     ["scenes"],
     ["morph.widgets"],

@@ -1,0 +1,310 @@
+"""Load and save: a folder's config and rules, applied tensor by tensor.
+
+The model is made without storage and filled file by file, so that it is in memory once. Every name and shape is
+compared before the first number is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from morph.config import AllGlobal, ModelConfig, diff
+from morph.errors import MorphError, nearest
+from morph.hf.families import FAMILIES
+from morph.hf.families.family import Family
+from morph.hf.families.parts import layout_of
+from morph.hf.files import CONFIG, Folder, opened, write_folder
+from morph.hf.settings import Settings
+from morph.hf.weights import Rule
+from morph.model import Decoder, build
+from morph.nn.organ import Organ
+
+SHARD = 5_000_000_000
+"""Bytes of weights in one file, as transformers has it."""
+
+
+# ---- load ----------------------------------------------------------------------------------------------------
+
+
+def read_config(folder: str | Path) -> ModelConfig:
+    """Our config of a checkpoint folder; the weights are not looked at.
+
+    Raises:
+        MorphError: for a family or option that Morph does not know, naming it.
+    """
+    with opened(folder) as held:
+        return _config(held)[1]
+
+
+def load(folder: str | Path, dtype: torch.dtype | None = None) -> Decoder:
+    """The model of a checkpoint folder, in evaluation mode on the CPU.
+
+    Args:
+        folder: holds config.json and model.safetensors (or several with an index).
+        dtype: floating-point type of all weights; None keeps each in the file's.
+
+    Raises:
+        MorphError: for a family or option that Morph does not know; a weight that is unknown, missing or of another
+            shape than the config says; pickled, damaged or missing files.
+    """
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise MorphError(f"dtype = {dtype!r}: give a floating-point type such as torch.bfloat16, or None to keep it")
+    with opened(folder) as held:
+        family, config = _config(held)
+        model = build(config, device="meta")
+        _fill_buffers(model)
+        shards = held.shard_of()
+        rules = _rules_for(family, config, shards)
+        _check_names(held, family, config, rules, shards, model)
+        for shard, theirs in _by_last_shard(rules, shards):
+            for rule in theirs:
+                tensors = rule.read(tuple(held.tensor(shards[name], name) for name in rule.theirs))
+                for name, tensor in zip(rule.ours, tensors, strict=True):
+                    _put(model, name, tensor.to(dtype or tensor.dtype))
+            held.close(shard)
+    return model.eval()
+
+
+def family_named(name: Any, source: str, has_code: bool = False) -> Family:
+    """The family with this `model_type`. Raises MorphError with the known ones."""
+    if not isinstance(name, str) or name not in FAMILIES:
+        code = ", and code that a folder brings is never run" if has_code else ""
+        raise MorphError(
+            f"{source}: model_type = {name!r} is unknown{code}; Morph reads {', '.join(sorted(FAMILIES))}"
+            f"{nearest(str(name), FAMILIES)}"
+        )
+    return FAMILIES[name]
+
+
+def _config(folder: Folder) -> tuple[Family, ModelConfig]:
+    source = str(folder.path / CONFIG)
+    family = family_named(folder.config.get("model_type"), source, "auto_map" in folder.config)
+    settings = Settings(folder.config, source)
+    settings.only("is_encoder_decoder", False)
+    config = family.read_config(settings)
+    settings.finish()
+    return family, config
+
+
+def _rules_for(family: Family, config: ModelConfig, names: dict[str, str]) -> list[Rule]:
+    """The form in which the fewest tensors are missing; saving's own when several fit alike."""
+    forms = [rules(config) for rules in (family.rules, *family.other_rules)]
+    return min(forms, key=lambda rules: sum(name not in names for rule in rules for name in rule.theirs))
+
+
+def _check_names(
+    folder: Folder, family: Family, config: ModelConfig, rules: list[Rule], shards: dict[str, str], model: Decoder
+) -> None:
+    """Raise MorphError for the first weight that is missing, of another shape, or unknown."""
+    expected = expected_tensors(model, rules)
+    for name, wanted in expected.items():
+        if name not in shards:
+            raise MorphError(
+                f"{folder.path} lacks the weight {name} of shape {tuple(wanted.shape)}, which its config.json asks "
+                f"for; fetch all files, or mend config.json{nearest(name, shards.keys() - expected.keys())}"
+            )
+        found = folder.shape(shards[name], name)
+        if found != tuple(wanted.shape):
+            raise MorphError(
+                f"{folder.path}: weight {name} has shape {found}, but config.json asks for {tuple(wanted.shape)}; "
+                f"the two are of different models"
+            )
+    passed_over = family.ignored(config)
+    unknown = [n for n in shards if n not in expected and not any(fnmatchcase(n, p) for p in passed_over)]
+    if config.tied and family.tied_copy in unknown:
+        _check_tied(folder, family, rules, shards)
+        unknown.remove(family.tied_copy)
+    if unknown:
+        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        raise MorphError(
+            f"{folder.path}: weight {unknown[0]}{more} has no place in a {family.model_type} model with this "
+            f"config.json; the two are of different models, or Morph does not know this part"
+        )
+
+
+def _check_tied(folder: Folder, family: Family, rules: list[Rule], shards: dict[str, str]) -> None:
+    """A stored copy of the embedding must be one."""
+    embedding = next(rule.theirs[0] for rule in rules if rule.ours == ("embedding.weight",))
+    copy = family.tied_copy
+    same_shape = folder.shape(shards[copy], copy) == folder.shape(shards[embedding], embedding)
+    if not same_shape or not torch.equal(*(folder.tensor(shards[name], name) for name in (copy, embedding))):
+        raise MorphError(
+            f"{folder.path}: weight {copy} differs from {embedding}, but config.json ties the two; "
+            f"set tie_word_embeddings to false"
+        )
+
+
+def own_tensors(model: Decoder) -> dict[str, Tensor]:
+    """Every parameter and persistent buffer by name."""
+    return dict(model.state_dict(keep_vars=True))
+
+
+def expected_tensors(model: Decoder, rules: list[Rule]) -> dict[str, Tensor]:
+    """What the rules make of a model, without storage: the names and shapes of their tensors.
+
+    That the rules name each of our tensors once is a law of a family, checked here since all else rests on it.
+    """
+    own = own_tensors(model)
+    named = [name for rule in rules for name in rule.ours]
+    assert sorted(named) == sorted(own), f"rules and model differ in {set(named) ^ set(own) or 'a name given twice'}"
+    expected: dict[str, Tensor] = {}
+    for rule in rules:
+        made = rule.write(tuple(torch.empty_like(own[name], device="meta") for name in rule.ours))
+        expected |= dict(zip(rule.theirs, made, strict=True))
+    return expected
+
+
+def _by_last_shard(rules: list[Rule], shards: dict[str, str]) -> Iterator[tuple[str, list[Rule]]]:
+    """The rules, file by file: each where the last file that it needs comes."""
+    groups: dict[str, list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault(max(shards[name] for name in rule.theirs), []).append(rule)
+    yield from sorted(groups.items())
+
+
+def _put(model: Decoder, name: str, tensor: Tensor) -> None:
+    """Give the model a tensor in the place of one without storage."""
+    path, _, leaf = name.rpartition(".")
+    owner = model.get_submodule(path)
+    held = getattr(owner, leaf)
+    assert held.shape == tensor.shape, f"the rule for {name} makes {tuple(tensor.shape)} of {tuple(held.shape)}"
+    tensor = tensor.clone(
+        memory_format=torch.contiguous_format
+    )  # what was read lies in the file, or in another's memory
+    setattr(owner, leaf, nn.Parameter(tensor) if isinstance(held, nn.Parameter) else tensor)
+
+
+def _fill_buffers(model: Decoder) -> None:
+    """Storage for what no checkpoint holds, as in a new model."""
+    for organ in model.modules():
+        buffers = dict(organ.named_buffers(recurse=False))
+        for name, buffer in buffers.items():
+            setattr(organ, name, torch.empty(buffer.shape, dtype=buffer.dtype))
+        if buffers and isinstance(organ, Organ):
+            organ.init_weights(torch.Generator().manual_seed(0))
+
+
+# ---- save ----------------------------------------------------------------------------------------------------
+
+
+def save(
+    model: Decoder,
+    folder: str | Path,
+    family: str | None = None,
+    *,
+    max_shard_bytes: int = SHARD,
+    overwrite: bool = False,
+) -> Path:
+    """Write a model as a checkpoint folder that transformers loads; it appears whole or not at all.
+
+    Args:
+        model: any model whose config a family of transformers can hold.
+        folder: a new folder, or an empty one.
+        family: its `model_type`, such as "llama"; None for the first that can hold the config.
+        max_shard_bytes: weights in one file, unless a single one is larger.
+        overwrite: replace a checkpoint folder that is there, with all it holds.
+
+    Returns:
+        The folder.
+
+    Raises:
+        MorphError: when the family cannot hold the config (naming the field), or the folder is taken.
+    """
+    if not isinstance(model, Decoder) or model.embedding.weight.is_meta:
+        raise MorphError("give a model with numbers in it, as morph.build or morph.hf.load returns")
+    if type(max_shard_bytes) is not int or max_shard_bytes < 1:
+        raise MorphError(f"max_shard_bytes = {max_shard_bytes!r}: give a whole number of bytes, such as {SHARD}")
+    chosen, settings = _family_for(model.config, family)
+    rules = chosen.rules(model.config)
+    written = {
+        "model_type": chosen.model_type,
+        "architectures": [chosen.architecture],
+        "dtype": str(model.embedding.weight.dtype).removeprefix("torch."),
+        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+        **settings,
+    }  # fmt: skip
+    write_folder(Path(folder), written, _shards(model, rules, max_shard_bytes), overwrite)
+    return Path(folder)
+
+
+def _shards(model: Decoder, rules: list[Rule], most: int) -> Iterator[dict[str, Tensor]]:
+    """The tensors of the rules, in lots of at most `most` bytes; one lot is in memory at a time."""
+    own = own_tensors(model)
+    expected = expected_tensors(model, rules)
+
+    def size(rule: Rule) -> int:
+        return sum(expected[name].numel() * expected[name].element_size() for name in rule.theirs)
+
+    lots: list[list[Rule]] = [[]]
+    filled = 0
+    for rule in rules:
+        if lots[-1] and filled + size(rule) > most:
+            lots.append([])
+            filled = 0
+        lots[-1].append(rule)
+        filled += size(rule)
+    for lot in lots:
+        tensors: dict[str, Tensor] = {}
+        for rule in lot:
+            made = rule.write(tuple(own[name].detach().cpu() for name in rule.ours))
+            tensors |= {n: t.contiguous() for n, t in zip(rule.theirs, made, strict=True)}
+        yield {name: _apart(tensor) for name, tensor in tensors.items()}
+
+
+def _apart(tensor: Tensor) -> Tensor:
+    """The tensor, in memory of its own when it is part of a larger one (files hold no shared memory)."""
+    own = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    return tensor if own else tensor.clone()
+
+
+def _family_for(config: ModelConfig, name: str | None) -> tuple[Family, dict[str, Any]]:
+    """The family to write and its config.json. Raises MorphError naming what it cannot hold."""
+    if name is not None:
+        family = family_named(name, "save")
+        settings, misfit = _fit(family, config)
+        if settings is None:
+            raise MorphError(f"{name} cannot hold this model: {misfit}; choose another family, or None to search")
+        return family, settings
+    misfits = {}
+    for family in FAMILIES.values():
+        settings, misfits[family.model_type] = _fit(family, config)
+        if settings is not None:
+            return family, settings
+    reasons = "; ".join(f"{family}: {misfit}" for family, misfit in misfits.items())
+    raise MorphError(f"no family of transformers that Morph writes can hold this model ({reasons})")
+
+
+def _fit(family: Family, config: ModelConfig) -> tuple[dict[str, Any] | None, str]:
+    """What the family's config.json says of a config, if reading it gives the config back; else the difference."""
+    try:
+        settings = family.write_config(config)
+        back = Settings(settings, family.model_type)
+        returned = family.read_config(back)
+        back.finish()
+    except MorphError as error:
+        return None, str(error)
+    changes = diff(settled(config), settled(returned))
+    return (None, str(changes[0])) if changes else (settings, "")
+
+
+def settled(config: ModelConfig) -> ModelConfig:
+    """The config in the form in which equal models are equal records: the layout by its shortest name, nothing that
+    only training sees."""
+    globals_ = [layer for layer in range(config.n_layers) if config.mixer(layer) is config.attention]
+    layout = config.layout
+    if not isinstance(layout, AllGlobal):
+        layout = layout_of(globals_, config.n_layers, layout.local)
+    scale = getattr(config.attention, "scale", None)
+    attention = config.attention
+    if scale is not None and abs(scale * attention.width**0.5 - 1) < 1e-12:
+        attention = replace(attention, scale=None)
+    plain = config.embedding_scale is not None and abs(config.embedding_scale / config.d_model**0.5 - 1) < 1e-12
+    scale = None if plain else config.embedding_scale
+    return replace(config, layout=layout, attention=attention, embedding_scale=scale, dropout=None)

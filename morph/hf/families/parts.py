@@ -1,0 +1,161 @@
+"""What families share: which layers see the whole past, sizes of heads, and the weights of a decoder by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from morph.config import (
+    AllGlobal,
+    AllLocal,
+    Attention,
+    Interleaved,
+    Layout,
+    Listed,
+    Local,
+    ModelConfig,
+    Placement,
+    SlidingWindow,
+    as_kind,
+)
+from morph.hf.settings import Settings
+from morph.hf.weights import Rule, copied, linear
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+LayerRules = Callable[[ModelConfig, int], list[Rule]]
+
+# ---- layers --------------------------------------------------------------------------------------------------
+
+
+def layout_of(global_layers: list[int], n_layers: int, local: Local) -> Layout:
+    """The layout in which these layers see the whole past and all others use `local`, by its shortest name."""
+    if len(global_layers) == n_layers:
+        return AllGlobal()
+    if not global_layers and isinstance(local, SlidingWindow):
+        return AllLocal(local=local)
+    period = global_layers[0] + 1 if global_layers else n_layers + 1
+    if period > 1 and global_layers == list(range(period - 1, n_layers, period)):
+        return Interleaved(n_local=period - 1, local=local)
+    return Listed(local=local, global_layers=tuple(global_layers))
+
+
+def every(period: int, n_layers: int) -> list[str]:
+    """The names of the layers when each `period`-th one sees the whole past."""
+    return [SLIDING if (layer + 1) % period else FULL for layer in range(n_layers)]
+
+
+def read_windows(settings: Settings, n_layers: int, default: list[str], default_window: int | None) -> Layout:
+    """The layout of layers that see all tokens or the last `sliding_window`, from `layer_types` where it is given."""
+    types = settings.words("layer_types", n_layers, (FULL, SLIDING)) if "layer_types" in settings else default
+    settings.ignore("layer_types")
+    window = settings.whole_or_none("sliding_window", default_window)
+    global_layers = [layer for layer, name in enumerate(types) if name == FULL]
+    if len(global_layers) == n_layers:
+        return AllGlobal()
+    if window is None:
+        settings.refuse("sliding_window", "layers of sliding_attention need a whole number of tokens")
+    assert window is not None
+    return layout_of(global_layers, n_layers, SlidingWindow(window=window))
+
+
+def write_windows(config: ModelConfig) -> dict[str, Any]:
+    """`layer_types` and `sliding_window` for a config; null without windows."""
+    layers = [config.mixer(layer) for layer in range(config.n_layers)]
+    windows = {mixer.window for mixer in layers if isinstance(mixer, SlidingWindow)}
+    return {
+        "layer_types": [SLIDING if isinstance(mixer, SlidingWindow) else FULL for mixer in layers],
+        "sliding_window": next(iter(windows), None),
+    }
+
+
+# ---- heads ---------------------------------------------------------------------------------------------------
+
+
+def read_heads(
+    settings: Settings, default_kv: int | None = None, default_width: int | None = None, default: int | None = None
+) -> dict[str, Any]:
+    """`n_heads`, `n_kv_heads` and `head_dim`; the defaults are those of the family's class in transformers."""
+    heads = settings.whole("num_attention_heads") if default is None else settings.whole("num_attention_heads", default)
+    return {
+        "n_heads": heads,
+        "n_kv_heads": settings.whole_or_none("num_key_value_heads", default_kv) or heads,
+        "head_dim": settings.whole_or_none("head_dim", default_width),
+    }
+
+
+def write_heads(config: ModelConfig) -> dict[str, Any]:
+    """The same, the other way."""
+    attention = softmax_attention(config)
+    return {
+        "num_attention_heads": attention.n_heads,
+        "num_key_value_heads": attention.n_kv_heads,
+        "head_dim": attention.width,
+    }
+
+
+def softmax_attention(config: ModelConfig) -> Attention:
+    """The config's attention. Raises MorphError when it is that of latents."""
+    return as_kind(config.attention, Attention, "attention")
+
+
+# ---- weights -------------------------------------------------------------------------------------------------
+
+NORMS: dict[Placement, dict[str, str]] = {
+    "pre": {"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
+    "post-branch": {"attention_norm": "post_attention_layernorm", "feed_forward_norm": "post_feedforward_layernorm"},
+    "sandwich": {
+        "attention_norm": "input_layernorm",
+        "attention_out_norm": "post_attention_layernorm",
+        "feed_forward_norm": "pre_feedforward_layernorm",
+        "feed_forward_out_norm": "post_feedforward_layernorm",
+    },
+    "parallel": {"norm": "input_layernorm"},
+}
+"""Our norms in a block and their usual names."""
+
+
+def norm_rules(config: ModelConfig, layer: int) -> list[Rule]:
+    """The norms of one block, which have a gain and no shift."""
+    names = NORMS.get(config.placement_in(layer), {})
+    return [
+        copied(f"blocks.{layer}.{ours}.weight", f"model.layers.{layer}.{theirs}.weight")
+        for ours, theirs in names.items()
+    ]
+
+
+def attention_rules(config: ModelConfig, layer: int) -> list[Rule]:
+    """Softmax attention as `self_attn`: four maps, and the norms of queries and keys where there are any."""
+    spec = softmax_attention(config)
+    ours, theirs = f"blocks.{layer}.attention", f"model.layers.{layer}.self_attn"
+    rules = []
+    for part in ("q_proj", "k_proj", "v_proj"):
+        rules += linear(f"{ours}.{part}", f"{theirs}.{part}", config.bias or spec.qkv_bias is not None)
+    rules += linear(f"{ours}.o_proj", f"{theirs}.o_proj", config.bias)
+    if spec.qk_norm is not None:
+        rules += linear(f"{ours}.q_norm", f"{theirs}.q_norm") + linear(f"{ours}.k_norm", f"{theirs}.k_norm")
+    return rules
+
+
+def mlp_rules(config: ModelConfig, layer: int) -> list[Rule]:
+    """A gated network as `mlp`."""
+    ours, theirs = f"blocks.{layer}.feed_forward", f"model.layers.{layer}.mlp"
+    return [
+        rule
+        for part in ("gate", "up", "down")
+        for rule in linear(f"{ours}.{part}", f"{theirs}.{part}_proj", config.bias)
+    ]
+
+
+def decoder_rules(
+    config: ModelConfig,
+    norms: LayerRules = norm_rules,
+    mixer: LayerRules = attention_rules,
+    feed_forward: LayerRules = mlp_rules,
+) -> list[Rule]:
+    """A whole decoder: table, the three parts of every layer, final norm, and the head unless it is the table."""
+    rules = [copied("embedding.weight", "model.embed_tokens.weight")]
+    for layer in range(config.n_layers):
+        rules += norms(config, layer) + mixer(config, layer) + feed_forward(config, layer)
+    rules.append(copied("norm.weight", "model.norm.weight"))
+    return rules if config.tied else [*rules, copied("head.weight", "lm_head.weight")]

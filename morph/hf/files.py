@@ -1,0 +1,186 @@
+"""A checkpoint folder on the disk: config.json, and weights in one safetensors file or in several with an index.
+
+Only these are read. Pickled weights could run any program when opened, so they are refused; Python files are not
+looked at. A folder is written under a hidden name and gets its own when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from morph.errors import MorphError
+from morph.hf.settings import short
+from morph.train.files import disk_error, new_folder, reason
+
+CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def safetensors(part: str = "safetensors") -> Any:
+    """The package, or its part for torch. Raises MorphError naming the extra without it."""
+    try:
+        return importlib.import_module(part)
+    except ModuleNotFoundError:
+        raise MorphError(
+            "Hugging Face checkpoints need safetensors: pip install -e '.[hf]' in Morph's folder"
+        ) from None
+
+
+class Folder:
+    """A folder that is read: its config, the names of its tensors, and the tensors one at a time."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.is_dir():
+            what = "a file" if self.path.exists() else "not there"
+            raise MorphError(f"{self.path} is {what}; give the folder that holds config.json and *.safetensors")
+        self.config = self._json(CONFIG)
+        self._open: dict[str, Any] = {}
+
+    def _json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise MorphError(f"{self.path} has no {name}; give a checkpoint folder as transformers saves it") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise MorphError(f"{path} cannot be read ({reason(error)}); fetch or save the folder again") from None
+        if not isinstance(data, dict):
+            raise MorphError(f"{path} holds {short(data)}, and must be a table of keys; fetch or save the folder again")
+        return data
+
+    def shard_of(self) -> dict[str, str]:
+        """Name of every tensor -> name of the file that holds it.
+
+        Raises:
+            MorphError: for a folder with pickled weights only or none, a missing shard, or a damaged index or file.
+        """
+        if (self.path / INDEX).exists():
+            table = self._json(INDEX).get("weight_map")
+            if not isinstance(table, dict) or not all(isinstance(shard, str) for shard in table.values()):
+                raise MorphError(f"{self.path / INDEX} has no weight_map of names and files; fetch the folder again")
+            for name, shard in table.items():
+                if Path(shard).name != shard:
+                    raise MorphError(f"{self.path / INDEX}: {name} is said to be in {shard!r}, outside the folder")
+                if not (self.path / shard).is_file():
+                    raise MorphError(f"{self.path / INDEX} names {shard}, which is not there; fetch that file too")
+            for shard in sorted(set(table.values())):
+                held = set(self._file(shard).keys())
+                if lost := [name for name in table if table[name] == shard and name not in held]:
+                    raise MorphError(f"{self.path / shard} lacks {lost[0]}, which the index says it holds; fetch both")
+                if extra := sorted(held - table.keys()):
+                    raise MorphError(f"{self.path / shard} holds {extra[0]}, which the index lacks; fetch both again")
+            return dict(table)
+        if (self.path / SINGLE).is_file():
+            return dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
+        if pickled := sorted(file.name for pattern in PICKLED for file in self.path.glob(pattern)):
+            raise MorphError(
+                f"{self.path} has its weights in {pickled[0]}, a format that can run programs when opened, so Morph "
+                f"does not; fetch the safetensors files, or let transformers, where you trust the source, load and "
+                f"save_pretrained the folder"
+            )
+        raise MorphError(f"{self.path} has neither {SINGLE} nor {INDEX}; fetch the weights too")
+
+    def _file(self, shard: str) -> Any:
+        """An open file, kept until `close`."""
+        if shard not in self._open:
+            package = safetensors()
+            try:
+                self._open[shard] = package.safe_open(self.path / shard, framework="pt")
+            except (package.SafetensorError, OSError) as error:
+                raise MorphError(
+                    f"{self.path / shard} is damaged or incomplete ({reason(error)}); fetch that file again"
+                ) from None
+        return self._open[shard]
+
+    def close(self, shard: str | None = None) -> None:
+        """Let go of a file, or of all."""
+        for name in [shard] if shard else list(self._open):
+            self._open.pop(name, None)
+
+    def shape(self, shard: str, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, read from the file's head. Raises MorphError for a type that Morph does not read."""
+        view = self._file(shard).get_slice(name)
+        if view.get_dtype() not in DTYPES:
+            raise MorphError(
+                f"{self.path / shard}: {name} is stored as {view.get_dtype()}; Morph reads {', '.join(DTYPES)}, so "
+                f"fetch or make a folder in one of these"
+            )
+        return tuple(view.get_shape())
+
+    def tensor(self, shard: str, name: str) -> Tensor:
+        """A tensor, whose numbers may lie in the file itself: copy what is to be kept."""
+        tensor: Tensor = self._file(shard).get_tensor(name)
+        return tensor
+
+
+def write_folder(path: Path, config: dict[str, Any], shards: Iterable[dict[str, Tensor]], overwrite: bool) -> None:
+    """Write config and weights, a file for each of `shards`, which are made one at a time.
+
+    Raises:
+        MorphError: when something is there already (a checkpoint folder makes way with `overwrite`), or the disk fails.
+    """
+    save_file = safetensors("safetensors.torch").save_file
+    _require_place(path, overwrite)
+    try:
+        with new_folder(path, replace=overwrite) as folder:
+            (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            table: dict[str, int] = {}
+            total = 0
+            for number, tensors in enumerate(shards):
+                save_file(tensors, folder / f"{number}.part", metadata={"format": "pt"})
+                table |= dict.fromkeys(tensors, number)
+                total += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+            _name_shards(folder, table, total)
+            for file in folder.iterdir():
+                _sync(file)
+    except OSError as error:
+        raise disk_error(error, path, "nothing was written") from None
+
+
+def _require_place(path: Path, overwrite: bool) -> None:
+    if path.name in ("", ".."):
+        raise MorphError(f"{path} is a folder that is there already; give the name of a new one")
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not overwrite:
+        raise MorphError(f"{path} is there already; choose another folder, or say overwrite=True to replace it whole")
+    if not (path / CONFIG).is_file():
+        raise MorphError(f"{path} holds something else than a checkpoint and is not overwritten; choose another folder")
+
+
+def _name_shards(folder: Path, table: dict[str, int], total: int) -> None:
+    """One file gets the single name; several are numbered, with an index."""
+    count = max(table.values(), default=0) + 1
+    names = [SINGLE] if count == 1 else [f"model-{n + 1:05d}-of-{count:05d}.safetensors" for n in range(count)]
+    for number, name in enumerate(names):
+        os.replace(folder / f"{number}.part", folder / name)
+    if count > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": {key: names[n] for key, n in sorted(table.items())}}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _sync(file: Path) -> None:
+    with open(file, "rb+") as handle:
+        os.fsync(handle.fileno())
+
+
+@contextlib.contextmanager
+def opened(path: str | Path) -> Iterator[Folder]:
+    """A folder whose files are let go of when the block ends."""
+    folder = Folder(path)
+    try:
+        yield folder
+    finally:
+        folder.close()
