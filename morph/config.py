@@ -75,6 +75,7 @@ from morph.records.position import YarnRope as YarnRope
 from morph.records.stream import MTP as MTP
 from morph.records.stream import Dropout as Dropout
 from morph.records.stream import LogitCap as LogitCap
+from morph.records.stream import LogitRule as LogitRule
 from morph.records.stream import LogitScale as LogitScale
 from morph.records.stream import ResidualWeights as ResidualWeights
 from morph.spec import Change as Change
@@ -132,7 +133,7 @@ class ModelConfig(Spec):
     tied: bool = True
     embedding_scale: float | None = None
     residual: ResidualWeights | None = None
-    logits: LogitScale | LogitCap | None = None
+    logits: LogitRule | None = None
     dropout: Dropout | None = None
     mtp: MTP | None = None
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from morph import config
 from morph.errors import MorphError
-from morph.nn.block import BLOCKS, Block
+from morph.nn.block import BLOCKS, Block, build_dropout
 from morph.nn.cache import Cache
 from morph.nn.context import Context
+from morph.nn.logits import logits_of
 from morph.nn.loss import cross_entropy
 from morph.nn.norm import build_norm
 from morph.nn.organ import Embedding, Linear, Organ, init_weights
@@ -42,6 +42,7 @@ class Decoder(Organ):
         self.embedding = Embedding(config.vocab_size, config.d_model)
         limit = config.position_limit
         self.positions = None if limit is None else Embedding(limit, config.d_model)
+        self.drop = build_dropout(config)  # on the embedding and what is added to it
         self.blocks = nn.ModuleList(BLOCKS[placement](config, layer) for layer, placement in enumerate(placements))
         has_norm = BLOCKS[placements[-1]].has_final_norm
         self.norm = build_norm(config.norm, config.d_model) if has_norm else nn.Identity()
@@ -73,7 +74,7 @@ class Decoder(Organ):
                 longer than `config.position_limit`, what the cache holds of it included.
         """
         x, _ = self._stream(ids, lengths, cache)
-        logits = F.linear(x, self.head_weight)
+        logits = logits_of(x, self.head_weight, self.config.logits)
         self.record(logits=logits)
         return logits
 
@@ -85,7 +86,7 @@ class Decoder(Organ):
         """
         self._check_targets(ids, targets)
         x, context = self._stream(ids, None, None)
-        entropy = cross_entropy(x.flatten(0, 1), self.head_weight, targets.flatten())
+        entropy = cross_entropy(x.flatten(0, 1), self.head_weight, targets.flatten(), self.config.logits)
         balance = torch.stack(context.penalties).mean() if context.penalties else torch.zeros_like(entropy)
         return Loss(entropy + balance, entropy, balance)
 
@@ -128,6 +129,7 @@ class Decoder(Organ):
             x = x + context.sinusoid(self.config.position, self.config.d_model).to(x.dtype)
         if self.positions is not None:
             x = x + self.positions(context.positions) * self.config.embedding_factor
+        x = self.drop(x)
         self.record(stream=x)
         layers = cache.layers if cache is not None else [None] * len(self.blocks)
         for block, held in zip(self.blocks, layers, strict=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from morph import config
 from morph.nn.attention import SoftmaxAttention
@@ -51,6 +51,11 @@ def build_feed_forward(model: config.ModelConfig, layer: int) -> MLP | GatedMLP 
     return GatedMLP(spec, model.d_model, model.bias)
 
 
+def build_dropout(model: config.ModelConfig) -> nn.Module:
+    """What zeroes a share of features while training (Srivastava et al., 2014) and scales up the rest; or nothing."""
+    return nn.Identity() if model.dropout is None else nn.Dropout(model.dropout.rate)
+
+
 class Block(Organ):
     """One layer; a subclass says which norms it has and how its two halves meet the stream."""
 
@@ -60,6 +65,7 @@ class Block(Organ):
 
     def __init__(self, model: config.ModelConfig, layer: int) -> None:
         super().__init__()
+        self.drop = build_dropout(model)  # on what a branch adds
 
     def new_cache(self) -> KVCache | StateCache:
         """An empty cache for this layer."""
@@ -84,9 +90,9 @@ class PostNormBlock(TwoNormBlock):
 
     def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
         """The stream after this block."""
-        attention = self.attention(x, context, cache)
+        attention = self.drop(self.attention(x, context, cache))
         middle = self.attention_norm(x + attention)
-        feed_forward = self.feed_forward(middle, context)
+        feed_forward = self.drop(self.feed_forward(middle, context))
         out = self.feed_forward_norm(middle + feed_forward)
         self.record(attention_delta=attention, middle=middle, feed_forward_delta=feed_forward, stream=out)
         return out
@@ -97,9 +103,9 @@ class PreNormBlock(TwoNormBlock):
 
     def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
         """The stream after this block."""
-        attention = self.attention(self.attention_norm(x), context, cache)
+        attention = self.drop(self.attention(self.attention_norm(x), context, cache))
         middle = x + attention
-        feed_forward = self.feed_forward(self.feed_forward_norm(middle), context)
+        feed_forward = self.drop(self.feed_forward(self.feed_forward_norm(middle), context))
         out = middle + feed_forward
         self.record(attention_delta=attention, middle=middle, feed_forward_delta=feed_forward, stream=out)
         return out
@@ -110,9 +116,9 @@ class PostBranchBlock(TwoNormBlock):
 
     def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
         """The stream after this block."""
-        attention = self.attention_norm(self.attention(x, context, cache))
+        attention = self.drop(self.attention_norm(self.attention(x, context, cache)))
         middle = x + attention
-        feed_forward = self.feed_forward_norm(self.feed_forward(middle, context))
+        feed_forward = self.drop(self.feed_forward_norm(self.feed_forward(middle, context)))
         out = middle + feed_forward
         self.record(attention_delta=attention, middle=middle, feed_forward_delta=feed_forward, stream=out)
         return out
@@ -134,9 +140,10 @@ class SandwichBlock(TwoNormBlock):
 
     def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
         """The stream after this block."""
-        attention = self.attention_out_norm(self.attention(self.attention_norm(x), context, cache))
+        attention = self.drop(self.attention_out_norm(self.attention(self.attention_norm(x), context, cache)))
         middle = x + attention
         feed_forward = self.feed_forward_out_norm(self.feed_forward(self.feed_forward_norm(middle), context))
+        feed_forward = self.drop(feed_forward)
         out = middle + feed_forward
         self.record(attention_delta=attention, middle=middle, feed_forward_delta=feed_forward, stream=out)
         return out
@@ -163,7 +170,8 @@ class ParallelBlock(Block):
     def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
         """The stream after this block."""
         normed = self.norm(x)
-        attention, feed_forward = self.attention(normed, context, cache), self.feed_forward(normed, context)
+        attention = self.drop(self.attention(normed, context, cache))
+        feed_forward = self.drop(self.feed_forward(normed, context))
         out = x + attention + feed_forward
         self.record(attention_delta=attention, feed_forward_delta=feed_forward, stream=out)
         return out
@@ -187,10 +195,10 @@ class NormedStreamBlock(TwoNormBlock):
     def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
         """The stream after this block."""
         normed = self.attention_norm(x)
-        attention = self.branch * self.attention(normed, context, cache)
+        attention = self.branch * self.drop(self.attention(normed, context, cache))
         middle = self.stream * normed + attention
         normed = self.feed_forward_norm(middle)
-        feed_forward = self.feed_forward_branch * self.feed_forward(normed, context)
+        feed_forward = self.feed_forward_branch * self.drop(self.feed_forward(normed, context))
         out = self.feed_forward_stream * normed + feed_forward
         self.record(attention_delta=attention, middle=middle, feed_forward_delta=feed_forward, stream=out)
         return out

@@ -40,6 +40,9 @@ class LogitCap(Spec):
     cap: float = 30.0
 
 
+LogitRule = LogitScale | LogitCap
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dropout(Spec):
     """While training, a share `rate` of the embedding's and of every branch's features is 0 (Srivastava et al., 2014).
