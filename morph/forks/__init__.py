@@ -15,10 +15,11 @@ from morph.forks.feedforward import FEED_FORWARD
 from morph.forks.layouts import LAYOUTS
 from morph.forks.norms import NORMS
 from morph.forks.positions import POSITIONS
+from morph.forks.stream import STREAM
 from morph.steps import SLUGS, STEPS, size_of, slug_of, stage
 
 FORKS: dict[str, Fork] = {
-    entry.slug: entry for entry in (*POSITIONS, *NORMS, *ATTENTION, *LAYOUTS, *FEED_FORWARD, *EXPERTS)
+    entry.slug: entry for entry in (*POSITIONS, *NORMS, *ATTENTION, *LAYOUTS, *FEED_FORWARD, *EXPERTS, *STREAM)
 }
 """Slug -> fork."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import MLP, Activation, GatedMLP, ModelConfig, as_kind
+from morph.config import MLP, Activation, ClampedGatedMLP, GatedMLP, ModelConfig, as_kind
 from morph.forks.entry import Fork
 from morph.steps import Size
 
@@ -21,6 +21,11 @@ def _gelu(config: ModelConfig, size: Size) -> ModelConfig:
 
 def _relu_squared(config: ModelConfig, size: Size) -> ModelConfig:
     return _activated(config, "relu-squared")
+
+
+def _clamped_swiglu(config: ModelConfig, size: Size) -> ModelConfig:
+    gated = as_kind(config.feed_forward, GatedMLP, "feed_forward")
+    return replace(config, feed_forward=ClampedGatedMLP(width=gated.width))
 
 
 FEED_FORWARD: tuple[Fork, ...] = (
@@ -52,5 +57,15 @@ FEED_FORWARD: tuple[Fork, ...] = (
         ("T5 1.1", "Gemma 2 (the tanh form)", "Gemma 3 (the tanh form)"),
         "Shazeer, GLU Variants Improve Transformer, 2020",
         _gelu,
+    ),
+    Fork(
+        "clamped-swiglu", "gated-ffn", "SwiGLU within bounds", 2025, "gpt-oss", "ffn", ("feed_forward",),
+        "SiLU(g) · u", "g · sigmoid(1.702 g) · (u + 1), with g at most 7 and u within ± 7",
+        "A product of two halves can grow with the square of its input, beyond what low precision holds. gpt-oss "
+        "clamps both, and adds 1 to the value, so that a gate passes something before the value has learned anything.",
+        "with alpha 1, bounds out of reach and 1 taken off the value, the same function",
+        ("gpt-oss (in its experts)",),
+        "OpenAI, gpt-oss, 2025",
+        _clamped_swiglu,
     ),
 )  # fmt: skip

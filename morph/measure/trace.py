@@ -34,7 +34,7 @@ from morph.model import Decoder
 from morph.nn.organ import Organ, Recorder
 
 SHAPES: dict[str, tuple[str, str]] = {
-    "embedded": ("B S D", "the tokens' rows of the table, times the square root of D, before a position is added"),
+    "embedded": ("B S D", "the tokens' rows of the table, scaled (by √D by default), before a position is added"),
     "stream": ("B S D", "the residual stream entering block 0, the position added"),
     "logits": ("B S V", "what the head says of the next token"),
     "norm.input": ("B S D", "the stream before the final norm"),

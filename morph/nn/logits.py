@@ -1,6 +1,6 @@
 """From the stream to logits: the one place where they are made, for reading, for the loss and for writing text.
 
-    z = x Wᵀ,  then  z · scale  (Cohere, 2024)  or  cap · tanh(z / cap)  (Gemma 2, 2024) where the config says so
+z = x Wᵀ,  then  z · scale  (Cohere, 2024)  or  cap · tanh(z / cap)  (Gemma 2, 2024) where the config says so
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Linear(Organ, nn.Linear):
 
 
 class Embedding(Organ, nn.Embedding):
-    """A table of V rows drawn from N(0, 1/D); the model multiplies what it reads by √D, giving RMS 1."""
+    """A table of V rows drawn from N(0, 1/D); the model multiplies what it reads, as a rule by √D: RMS 1."""
 
     def reset_parameters(self) -> None:
         """Nothing on the meta device, as in `Linear`."""

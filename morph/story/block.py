@@ -16,6 +16,8 @@ from morph.config import (
     InLayer,
     Interleaved,
     LearnedPosition,
+    LogitCap,
+    LogitScale,
     ModelConfig,
     MoE,
     OutputGate,
@@ -53,6 +55,10 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "feed_forward.shared_gate": ("feed_forward.shared",),
     "feed_forward.router": ("feed_forward.router",),
     "feed_forward.balance": ("feed_forward.balance",),
+    "tied": ("head",),
+    "embedding_scale": ("embedding",),
+    "logits": ("head",),
+    "dropout": ("dropout",),
 }
 """Config path -> the organs that may look different when it changes, and no others."""
 
@@ -113,7 +119,10 @@ class Organ:
 
 def organs(config: ModelConfig) -> tuple[Organ, ...]:
     """The organs of `config`'s blocks and of its two ends, from the input up."""
-    return (*_position(config), *_attention(config), *_feed_forward(config), *_final_norm(config))
+    return (
+        *_embedding(config), *_position(config), *_attention(config), *_feed_forward(config), *_dropout(config),
+        *_final_norm(config), *_head(config),
+    )  # fmt: skip
 
 
 def touched(paths: tuple[str, ...]) -> set[str]:
@@ -136,6 +145,31 @@ def _sublayer_norm(config: ModelConfig, key: str) -> Organ:
 
 def _final_norm(config: ModelConfig) -> tuple[Organ, ...]:
     return (_norm(config, "final_norm", "before the head"),) if config.placement != "post" else ()
+
+
+def _embedding(config: ModelConfig) -> tuple[Organ, ...]:
+    """Worth a word where it is not the table times √D."""
+    if config.embedding_scale is None:
+        return ()
+    how = "rows as they are" if config.embedding_scale == 1 else f"rows times {config.embedding_scale:g}"
+    return (Organ("embedding", "position", "Embedding", how),)
+
+
+def _dropout(config: ModelConfig) -> tuple[Organ, ...]:
+    if config.dropout is None:
+        return ()
+    detail = f"{config.dropout.rate:.0%} of what is added, in training"
+    return (Organ("dropout", "ffn", "Dropout", detail, {"rate": config.dropout.rate}),)
+
+
+def _head(config: ModelConfig) -> tuple[Organ, ...]:
+    """Worth a word where it is not the embedding's transpose alone."""
+    words = [] if config.tied else ["a matrix of its own"]
+    if isinstance(config.logits, LogitScale):
+        words.append(f"logits times {config.logits.scale:g}")
+    if isinstance(config.logits, LogitCap):
+        words.append(f"logits within ± {config.logits.cap:g}")
+    return (Organ("head", "ffn", "Head", ", ".join(words)),) if words else ()
 
 
 def _bias(config: ModelConfig, key: str, role: str) -> tuple[Organ, ...]:

@@ -219,6 +219,11 @@ def training_offsets(size: int, context: int, batch_size: int, seed: int, step: 
     return (stream % np.uint64(size - context)).astype(np.int64)
 
 
+def noise_seed(seed: int, step: int, index: int) -> int:
+    """The seed of what dropout drops in that micro-batch; another stream than its offsets."""
+    return int(np.random.SeedSequence([seed, step, index, 1]).generate_state(1, np.uint64)[0])
+
+
 def validation_offsets(size: int, context: int, windows: int) -> np.ndarray:
     """Evenly spaced windows that do not overlap, at most `windows` of them: the same for every run."""
     fitting = max(1, (size - 1) // context)

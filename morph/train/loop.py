@@ -1,8 +1,8 @@
 """The training loop: plain PyTorch, one process, the same for every stage.
 
 A step is: gradients of `accumulation` micro-batches, clip, AdamW, `model.end_step()`. Which text a step
-sees and which learning rate it uses depend on its number alone, so a run resumed from a checkpoint goes on as
-if never stopped (bit for bit on the CPU with the same number of threads).
+sees, what dropout drops in it and which learning rate it uses depend on its number alone, so a run resumed from a
+checkpoint goes on as if never stopped (bit for bit on the CPU with the same number of threads).
 """
 
 import json
@@ -133,7 +133,6 @@ class _Loop:
         self.world = world()
         self.context = run.config.context_length
         self.precision = pick_precision(run.recipe.precision, device)
-        torch.manual_seed(run.seed + self.world.rank)
         self.model = morph.build(run.config, seed=run.seed, device=device).train()
         self.optimizer = make_optimizer(self.model, run.recipe)
         self.state = restore(run, self.model, self.optimizer)
@@ -171,6 +170,7 @@ class _Loop:
             group["lr"] = rate
         loss, balance = 0.0, 0.0
         for micro in range(recipe.accumulation):
+            torch.manual_seed(self._noise(step, micro))  # for dropout: like the text, it follows from the step alone
             ids, targets = self._batch(step, micro)
             with autocast(self.precision, self.device):
                 parts = self.model.loss(ids, targets)
@@ -193,6 +193,11 @@ class _Loop:
                 biases = selection_biases(self.model)
             self.load = None
         return StepReport(step + 1, loss, loss / LN2, balance, rate, norm, speed, validation, load, shares, biases)
+
+    def _noise(self, step: int, micro: int) -> int:
+        """The seed of what is random in one micro-batch."""
+        index = micro * self.world.size + self.world.rank
+        return data.noise_seed(self.run.seed, step, index)
 
     def _batch(self, step: int, micro: int) -> tuple[Tensor, Tensor]:
         index = micro * self.world.size + self.world.rank
