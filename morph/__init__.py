@@ -14,7 +14,7 @@ _HOMES = {
     "morph.errors": ("MorphError",),
     "morph.config": ("ModelConfig", "diff"),
     "morph.steps": ("STEPS", "SLUGS", "stage"),
-    "morph.forks": ("FORKS", "fork"),
+    "morph.forks": ("FORKS", "compose", "fork"),
     "morph.model": ("Decoder", "build"),
     "morph.decoding": ("generate",),
     "morph.measure.count": ("count",),
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from morph.decoding import generate as generate
     from morph.errors import MorphError as MorphError
     from morph.forks import FORKS as FORKS
+    from morph.forks import compose as compose
     from morph.forks import fork as fork
     from morph.measure.count import count as count
     from morph.measure.trace import trace as trace

@@ -29,7 +29,7 @@ app = typer.Typer(
 
 Size = Annotated[str, typer.Option(help="nano, tiny or small.")]
 Stage = Annotated[
-    str, typer.Argument(help="A stage, 0 to 14 or a slug such as gqa, or a fork's slug.", show_default=False)
+    str, typer.Argument(help="A stage (0 to 14 or a slug), a fork, or several: hybrid+mqa.", show_default=False)
 ]
 
 
@@ -166,13 +166,35 @@ def tour(
 
 
 @app.command()
-def steps() -> None:
+def steps(
+    tree: Annotated[bool, typer.Option("--tree", help="Draw them with the forks that hang from each.")] = False,
+) -> None:
     """List the fourteen steps."""
     from morph.steps import STEPS
 
+    if tree:
+        _print_tree()
+        return
     print(f" 0  {'2017':<18} the block of 2017, as a decoder")
     for step in STEPS:
         print(f"{step.number:>2}  {step.slug:<18} {step.year}  {step.before}  →  {step.after}")
+
+
+def _print_tree() -> None:
+    """In a terminal the main line stands out; elsewhere it is plain text."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from morph.forks.tree import tree
+
+    console = Console(highlight=False, soft_wrap=True)
+    branches = list(tree())
+    width = max(len(branch.lead + branch.slug) for branch in branches)
+    for branch in branches:
+        gap = " " * (width - len(branch.lead + branch.slug))
+        style = "bold" if branch.is_stage else "cyan"
+        year = (f"{gap}  {branch.year}", "dim")
+        console.print(Text.assemble((branch.lead, "dim"), (branch.slug, style), year, f"  {branch.title}"))
 
 
 @app.command()
@@ -186,43 +208,11 @@ def forks() -> None:
 
 @app.command()
 def show(stage: Stage, size: Size = "tiny") -> None:
-    """Tell what one step or fork changes, why, and what it costs."""
-    import morph
-    from morph.forks import FORKS, config_of, name_of
-    from morph.steps import STEPS, number_of
+    """Tell what one step or fork changes, why, who ships it, and what it costs."""
+    from morph.telling import change
 
-    slug = name_of(stage)
-    if slug in FORKS:
-        fork = FORKS[slug]
-        configs = {fork.base: config_of(fork.base, size), slug: config_of(slug, size)}
-        print(f"Fork {slug}: {fork.title} ({fork.origin}, {fork.year})\n")
-        told = {"from": fork.before, "to": fork.after, "question": fork.question, "relation": fork.relation}
-        shipped_by = ", ".join(fork.shipped_by) or "no model that we know of"
-        _print_change(told | {"shipped by": shipped_by, "source": fork.source}, configs)
-        return
-    number = number_of(slug)
-    stages = {f"stage {k}": morph.stage(k, size=size) for k in (max(number - 1, 0), number)}
-    if number == 0:
-        print("Stage 0, 2017: the block of Attention Is All You Need (Vaswani et al., 2017), as a decoder.\n")
-        print(stages["stage 0"].to_toml())
-        return
-    step = STEPS[number - 1]
-    print(f"Step {number}, {step.slug}: {step.title} ({step.origin}, {step.year})\n")
-    told = {"from": step.before, "to": step.after, "why": step.pressure, "relation": step.relation}
-    _print_change(told | {"source": step.source}, stages)
-
-
-def _print_change(told: dict[str, str], configs: dict[str, Any]) -> None:
-    """What is told of a change, the fields it changes, and the costs before and after."""
-    import morph
-
-    for label, text in told.items():
-        print(f"{label:<12}{text}")
-    print()
-    for change in morph.diff(*configs.values()):
-        print(f"{'config':<12}{change}")
-    print()
-    _print_costs(configs, context=1024)
+    for line in change(stage, size):
+        print(line)
 
 
 @app.command("diff")
@@ -242,34 +232,20 @@ def count(
     context: Annotated[int, typer.Option(help="Tokens for cache and FLOPs.")] = 1024,
 ) -> None:
     """Count parameters, bytes and FLOPs of a stage or fork."""
-    from morph.forks import FORKS, config_of
+    from morph.forks import config_of
+    from morph.telling import costs, title
 
     if not 1 <= context <= MOST_CONTEXT:
         raise MorphError(f"context is {context}: give 1 to {MOST_CONTEXT:,} tokens")
-    _print_costs({stage if stage in FORKS else f"stage {stage}": config_of(stage, size)}, context)
-
-
-def _print_costs(configs: dict[str, Any], context: int) -> None:
-    import morph
-
-    counts = [morph.count(config) for config in configs.values()]
-    table = [
-        ("", *configs),
-        ("parameters", *(f"{c.total:,}" for c in counts)),
-        ("  active for a token", *(f"{c.active.all:,}" for c in counts)),
-        ("  active, without embeddings", *(f"{c.active.without_embeddings:,}" for c in counts)),
-        ("KV bytes per token (bf16)", *(f"{c.kv_bytes_per_token:,}" for c in counts)),
-        (f"cache bytes at {context:,} tokens", *(f"{c.cache_bytes(context):,}" for c in counts)),
-        (f"forward FLOPs per token at {context:,}", *(f"{c.flops(context).per_token:,}" for c in counts)),
-    ]
-    width = max(16, *(len(name) + 2 for name in configs))
-    for label, *values in table:
-        print(f"{label:<38}" + "".join(f"{value:>{width}}" for value in values))
+    for line in costs({title(stage): config_of(stage, size)}, context):
+        print(line)
 
 
 @app.command()
 def train(
-    stage: Annotated[str | None, typer.Option(help="Stage to train, 0 to 14 or a slug, or a fork's slug.")] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="Stage (0 to 14 or a slug) or fork to train, or hybrid+mqa.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Train a config of your own (TOML or JSON) instead.")] = None,
     size: Annotated[
         str | None, typer.Option(help="nano, tiny or small; with --config it names the recipe [default: tiny].")

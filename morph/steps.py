@@ -15,6 +15,7 @@ from morph.config import (
     AllGlobal,
     Attention,
     AuxiliaryLoss,
+    DenseFirst,
     GatedDeltaNet,
     GatedMLP,
     Interleaved,
@@ -29,6 +30,7 @@ from morph.config import (
     as_kind,
 )
 from morph.errors import MorphError, nearest
+from morph.spec import require
 
 Role = Literal["norm", "position", "attention", "ffn", "cache"]
 
@@ -91,8 +93,15 @@ class Step:
 
 
 def experts_of(config: ModelConfig) -> MoE:
-    """The mixture that a change touches. Raises MorphError when the config has none (or not in every layer)."""
-    return as_kind(config.feed_forward, MoE, "feed_forward")
+    """The mixture that a change touches. Raises MorphError when the config has none."""
+    ffn = config.feed_forward
+    return ffn.experts if isinstance(ffn, DenseFirst) else as_kind(ffn, MoE, "feed_forward")
+
+
+def with_experts(config: ModelConfig, moe: MoE) -> ModelConfig:
+    """The config with another mixture in the layers that have one; layers that stay dense stay as they are."""
+    ffn = config.feed_forward
+    return replace(config, feed_forward=replace(ffn, experts=moe) if isinstance(ffn, DenseFirst) else moe)
 
 
 def attention_of(config: ModelConfig) -> Attention:
@@ -105,7 +114,7 @@ def _pre_norm(config: ModelConfig, size: Size) -> ModelConfig:
 
 
 def _rms_norm(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, norm=RMSNorm(eps=as_kind(config.norm, LayerNorm, "norm").eps))
+    return replace(config, norm=RMSNorm(eps=config.norm.eps))
 
 
 def _no_bias(config: ModelConfig, size: Size) -> ModelConfig:
@@ -148,16 +157,19 @@ def _moe(config: ModelConfig, size: Size) -> ModelConfig:
 def _fine_grained(config: ModelConfig, size: Size) -> ModelConfig:
     moe = experts_of(config)
     quarter = replace(moe.expert, width=moe.expert.width // 4)
-    finer = replace(moe, expert=quarter, n_experts=32, top_k=8, routed_scale=8.0)
-    return replace(config, feed_forward=finer)
+    n, k, scale = 4 * moe.n_experts, 4 * moe.top_k, 4 * moe.routed_scale
+    return with_experts(config, replace(moe, expert=quarter, n_experts=n, top_k=k, routed_scale=scale))
 
 
 def _shared_expert(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(experts_of(config), n_shared=1, top_k=7, routed_scale=7.0))
+    moe = experts_of(config)
+    k, scale = moe.top_k - 1, moe.routed_scale / moe.top_k  # one routed expert less, the others weighed as before
+    require(k > 0, "top_k is 1: a shared expert takes the place of one of several routed ones; start from top_k > 1")
+    return with_experts(config, replace(moe, n_shared=moe.n_shared + 1, top_k=k, routed_scale=k * scale))
 
 
 def _loss_free_balance(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(experts_of(config), balance=SelectionBias()))
+    return with_experts(config, replace(experts_of(config), balance=SelectionBias()))
 
 
 def _hybrid(config: ModelConfig, size: Size) -> ModelConfig:

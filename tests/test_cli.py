@@ -10,6 +10,7 @@ import pytest
 import morph
 from morph import cli
 from morph.steps import STEPS
+from morph.story.subject import subject
 from morph.train.runs import Run
 from tests.test_train_data import folder
 from tests.test_train_runs import tree
@@ -80,6 +81,39 @@ def test_forks_are_listed_shown_compared_and_counted(run_morph) -> None:
     assert f"{before.cache_bytes(1024):,}" in shown and f"{after.cache_bytes(1024):,}" in shown
     assert run_morph("diff", "attention-sink", "qk-norm").out == "attention.sink: Sink() → none\n"
     assert f" {after.total:,}\n" in run_morph("count", "window-1-1").out
+
+
+def test_the_tree_is_plain_text_of_a_terminals_width(run_morph) -> None:
+    lines = run_morph("steps", "--tree").out.splitlines()
+    assert len(lines) == 15 + len(morph.FORKS) and max(map(len, lines)) <= 100
+    assert "\x1b" not in "".join(lines)
+    assert lines[0].startswith(" 0  2017 ") and lines[1].startswith(" │  └─ learned-position ")
+    columns = set()
+    for entry in (*STEPS, *morph.FORKS.values()):
+        line = next(line for line in lines if f" {entry.slug} " in line)
+        columns.add(line.rindex(f"  {entry.year}  {entry.title}"))
+    assert len(columns) == 1, "years stand in one column"
+
+
+def test_compositions_are_shown_compared_counted_and_trained(run_morph, tmp_path: Path) -> None:
+    config = morph.compose("hybrid", "attention-sink", size="nano")
+    assert run_morph("diff", "14", "14+attention-sink").out == "attention.sink: none → Sink()\n"
+    shown = run_morph("show", "hybrid+attention-sink").out
+    assert shown.startswith("Fork attention-sink: A sink in the softmax (gpt-oss, 2025), on hybrid\n")
+    assert "config      attention.sink: none → Sink()" in shown
+    counted = run_morph("count", "14+attention-sink", "--size", "nano").out
+    assert "hybrid+attention-sink" in counted and f" {morph.count(config).total:,}\n" in counted
+    refused = run_morph("count", "hybrid+gqa")
+    assert (refused.code, refused.err) == (
+        2, "morph: 'gqa' changes nothing in 'hybrid', which has it already: leave it out\n"
+    )  # fmt: skip
+    folder(tmp_path / "text")
+    options = ("--size", "nano", "--data", "text", "--steps", "2", "--threads", "1", "--quiet")
+    assert run_morph("train", "--stage", "14+attention-sink", *options).code == 0
+    run = Run.load(tmp_path / "runs" / "hybrid+attention-sink-nano-seed0")
+    assert (run.config, run.facts["stage"]) == (config, "hybrid+attention-sink")
+    assert subject(run.path).config == subject("14+attention-sink", size="nano").config == config
+    assert run_morph("generate", str(run.path), "--prompt", "a", "--max-new-tokens", "2").code == 0
 
 
 def test_without_typer_one_line_names_the_extra() -> None:

@@ -20,7 +20,7 @@ FLOORS = [  # from the ground up
     ["morph.nn"],
     ["morph.model"],
     ["morph.measure", "morph.decoding"],
-    ["morph.train"],
+    ["morph.train", "morph.telling"],
     ["morph.hf"],
     ["morph.story", "morph.checks", "morph.doctor"],
     ["scenes"],
@@ -32,7 +32,7 @@ FLOORS = [  # from the ground up
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = {"MorphError", "ModelConfig", "Decoder", "STEPS", "SLUGS", "stage", "diff", "build", "generate", "count"}
-PUBLIC |= {"trace", "FORKS", "fork"}
+PUBLIC |= {"trace", "FORKS", "compose", "fork"}
 
 
 def room_of(module: str) -> str | None:

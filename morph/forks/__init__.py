@@ -1,7 +1,8 @@
 """Choices that the field has not settled: each a named change of one stage, or of another fork.
 
-A fork is written like a step: a slug, what it changes, and a function from config to config. Forks compose: the base of
-one may be another. Each kind of organ has a file of its own here.
+A fork is written like a step: a slug, what it changes, and a function from config to config. Steps and forks compose:
+the base of a fork may be another, and `compose` makes any of them in any order, or says why one does not fit. Each kind
+of organ has a file of its own here.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from morph.forks.layouts import LAYOUTS
 from morph.forks.norms import NORMS
 from morph.forks.positions import POSITIONS
 from morph.forks.stream import STREAM
-from morph.steps import SLUGS, STEPS, size_of, slug_of, stage
+from morph.steps import SLUGS, STEPS, Size, Step, size_of, slug_of, stage
 
 FORKS: dict[str, Fork] = {
     entry.slug: entry for entry in (*POSITIONS, *NORMS, *ATTENTION, *LAYOUTS, *FEED_FORWARD, *EXPERTS, *STREAM)
 }
 """Slug -> fork."""
+CHANGES: dict[str, Step | Fork] = {step.slug: step for step in STEPS} | FORKS
+"""Slug -> step or fork."""
+JOIN = "+"
+"""Stands between the parts of a composition's name."""
 
 
 def fork(slug: str, size: str = "tiny") -> ModelConfig:
@@ -36,22 +41,64 @@ def fork(slug: str, size: str = "tiny") -> ModelConfig:
     return entry.apply(config_of(entry.base, size), size_of(size))
 
 
-def config_of(word: int | str, size: str = "tiny") -> ModelConfig:
-    """The config of a stage (0 to 14, or its slug) or of a fork.
+def compose(*words: int | str, size: str = "tiny") -> ModelConfig:
+    """A stage or fork, and the changes of further steps and forks made to it one after another.
+
+    `compose("hybrid", "attention-sink", "sandwich-norm")` is stage 14 with two forks; `compose("2017", "rope", "gqa")`
+    the original with two steps.
+
+    Args:
+        words: what to start from, then steps and forks, each a number or a slug. A slug that comes first stands for
+            all that led to it, a later one for its own change alone.
+        size: a named size.
 
     Raises:
-        MorphError: when `word` names neither, or for an unknown size.
+        MorphError: for an unknown name or size, and for a change that does not fit what stands before it, or that
+            changes nothing there.
     """
-    slug = name_of(word)
-    return fork(slug, size) if slug in FORKS else stage(slug, size)
+    if not words:
+        raise MorphError("nothing to compose: give a stage or fork, and changes to make to it")
+    widths, names = size_of(size), [_slug(word) for word in words]
+    config = fork(names[0], size) if names[0] in FORKS else stage(names[0], size)
+    for place, name in enumerate(names[1:], start=1):
+        config = _changed(config, name, widths, JOIN.join(names[:place]))
+    return config
+
+
+def _changed(config: ModelConfig, slug: str, size: Size, before: str) -> ModelConfig:
+    """`config`, which `before` names, with one change more."""
+    if slug not in CHANGES:
+        raise MorphError(f"{slug!r} is what all steps start from and no change: let it come first")
+    try:
+        after = CHANGES[slug].apply(config, size)
+    except MorphError as error:
+        raise MorphError(f"{slug!r} does not fit {before!r}: {error}") from None
+    if after == config:
+        raise MorphError(f"{slug!r} changes nothing in {before!r}, which has it already: leave it out")
+    return after
+
+
+def config_of(word: int | str, size: str = "tiny") -> ModelConfig:
+    """The config of a stage (0 to 14, or its slug), of a fork, or of several joined by +, as `compose` makes it.
+
+    Raises:
+        MorphError: when `word` names none, when a change does not fit, or for an unknown size.
+    """
+    return compose(*name_of(word).split(JOIN), size=size)
 
 
 def name_of(word: int | str) -> str:
-    """The slug of a stage given as number, digits or slug, or that of a fork.
+    """The slug of a stage given as number, digits or slug, or that of a fork; for several joined by +, theirs.
 
     Raises:
-        MorphError: when `word` names neither.
+        MorphError: when `word` names none.
     """
+    parts = str(word).split(JOIN)
+    return _slug(word) if len(parts) == 1 else JOIN.join(_slug(part.strip()) for part in parts)
+
+
+def _slug(word: int | str) -> str:
+    """The slug of one stage or fork."""
     text = str(word)
     if text in FORKS:
         return text

@@ -8,17 +8,19 @@ from morph.config import (
     DenseFirst,
     GroupLimitedRouter,
     ModelConfig,
+    MoE,
     NoBalance,
     SharedGate,
     SigmoidRouter,
     SwitchRouter,
+    as_kind,
 )
 from morph.forks.entry import Fork
-from morph.steps import Size, experts_of
+from morph.steps import Size, experts_of, with_experts
 
 
 def _unbalanced(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(experts_of(config), balance=NoBalance()))
+    return with_experts(config, replace(experts_of(config), balance=NoBalance()))
 
 
 def _switch_top_1(config: ModelConfig, size: Size) -> ModelConfig:
@@ -26,24 +28,24 @@ def _switch_top_1(config: ModelConfig, size: Size) -> ModelConfig:
     whole = replace(moe.expert, width=moe.expert.width * moe.top_k)  # as many weights stored, and as many met
     fewer = moe.n_experts // moe.top_k
     switch = replace(moe, expert=whole, n_experts=fewer, top_k=1, routed_scale=1.0, router=SwitchRouter())
-    return replace(config, feed_forward=switch)
+    return with_experts(config, switch)
 
 
 def _shared_expert_gate(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(experts_of(config), shared_gate=SharedGate()))
+    return with_experts(config, replace(experts_of(config), shared_gate=SharedGate()))
 
 
 def _sigmoid_router(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, feed_forward=replace(experts_of(config), router=SigmoidRouter()))
+    return with_experts(config, replace(experts_of(config), router=SigmoidRouter()))
 
 
 def _group_limited_router(config: ModelConfig, size: Size) -> ModelConfig:
     router = GroupLimitedRouter(n_groups=8, n_kept=4)
-    return replace(config, feed_forward=replace(experts_of(config), router=router))
+    return with_experts(config, replace(experts_of(config), router=router))
 
 
 def _dense_first(config: ModelConfig, size: Size) -> ModelConfig:
-    moe = experts_of(config)
+    moe = as_kind(config.feed_forward, MoE, "feed_forward")
     dense = replace(moe.expert, width=moe.active_width)  # what a token meets in the other layers
     return replace(config, feed_forward=DenseFirst(n_dense=1, dense=dense, experts=moe))
 

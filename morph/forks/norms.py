@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import Attention, LayerNormNoBias, ModelConfig, ZeroCentredRMSNorm
+from morph.config import Attention, LayerNormNoBias, ModelConfig, RMSNorm, ZeroCentredRMSNorm
 from morph.forks.entry import Fork
 from morph.steps import Size
 
@@ -32,7 +32,7 @@ def _layer_norm_no_bias(config: ModelConfig, size: Size) -> ModelConfig:
 def _zero_centred_norm(config: ModelConfig, size: Size) -> ModelConfig:
     norm = ZeroCentredRMSNorm(eps=config.norm.eps)
     attention = config.attention
-    if isinstance(attention, Attention) and attention.qk_norm is not None:
+    if isinstance(attention, Attention) and isinstance(attention.qk_norm, RMSNorm):
         attention = replace(attention, qk_norm=norm)
     return replace(config, norm=norm, attention=attention)
 

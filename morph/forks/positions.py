@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from morph.config import (
     Alibi,
@@ -25,12 +26,18 @@ STRETCH = 4.0
 """How many times the trained length the scaled rotations aim for; what they start from is the stage's own length."""
 
 
-def _base(config: ModelConfig) -> float:
-    return as_kind(config.position, Rope, "position").base
+def _rope(config: ModelConfig) -> Rope:
+    return as_kind(config.position, Rope, "position")
+
+
+def _turning(config: ModelConfig) -> dict[str, Any]:
+    """What every rotation has, as the config's rope has it."""
+    rope = _rope(config)
+    return {"base": rope.base, "pairing": rope.pairing}
 
 
 def _learned(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, position=LearnedPosition(length=size.context_length))
+    return replace(config, position=LearnedPosition(length=config.context_length))
 
 
 def _alibi(config: ModelConfig, size: Size) -> ModelConfig:
@@ -42,34 +49,35 @@ def _nope(config: ModelConfig, size: Size) -> ModelConfig:
 
 
 def _partial(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, position=PartialRope(base=_base(config), fraction=0.5))
+    return replace(config, position=PartialRope(**_turning(config), fraction=0.5))
 
 
 def _linear(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, position=LinearRope(base=_base(config), factor=STRETCH))
+    return replace(config, position=LinearRope(**_turning(config), factor=STRETCH))
 
 
 def _ntk(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, position=NtkRope(base=_base(config), factor=STRETCH))
+    return replace(config, position=NtkRope(**_turning(config), factor=STRETCH))
 
 
 def _yarn(config: ModelConfig, size: Size) -> ModelConfig:
-    yarn = YarnRope(base=_base(config), factor=STRETCH, original_length=size.context_length)
+    yarn = YarnRope(**_turning(config), factor=STRETCH, original_length=config.context_length)
     return replace(config, position=yarn)
 
 
 def _llama3(config: ModelConfig, size: Size) -> ModelConfig:
-    llama3 = Llama3Rope(base=_base(config), factor=STRETCH, original_length=size.context_length)
+    llama3 = Llama3Rope(**_turning(config), factor=STRETCH, original_length=config.context_length)
     return replace(config, position=llama3)
 
 
 def _nope_global(config: ModelConfig, size: Size) -> ModelConfig:
-    return replace(config, position=PerLayer(local=Rope(base=_base(config)), global_=NoPosition()))
+    return replace(config, position=PerLayer(local=_rope(config), global_=NoPosition()))
 
 
 def _dual_base(config: ModelConfig, size: Size) -> ModelConfig:
-    far = Rope(base=100 * _base(config))  # 10^4 and 10^6, as in Gemma 3
-    return replace(config, position=PerLayer(local=Rope(base=_base(config)), global_=far))
+    rope = _rope(config)
+    far = replace(rope, base=100 * rope.base)  # 10^4 and 10^6, as in Gemma 3
+    return replace(config, position=PerLayer(local=rope, global_=far))
 
 
 POSITIONS: tuple[Fork, ...] = (

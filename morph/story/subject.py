@@ -21,7 +21,7 @@ from torch import Tensor
 import morph
 from morph.config import Attention, ModelConfig
 from morph.errors import MorphError, nearest
-from morph.forks import FORKS, fork
+from morph.forks import FORKS, JOIN, config_of, name_of
 from morph.model import Decoder
 from morph.nn.attention import SoftmaxAttention
 from morph.steps import SLUGS, number_of, stage
@@ -82,7 +82,7 @@ def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, 
 
     Args:
         source: a `Decoder` (copied as it is now) or `ModelConfig`; the folder of a run; a stage (0 to 14 or slug) or
-            a fork's slug, built at `size` with fresh weights; or a name in `RECORDED`.
+            a fork's slug, or several joined by +, built at `size` with fresh weights; or a name in `RECORDED`.
         seed: of fresh weights, or which recording.
         size: of a stage or fork.
 
@@ -101,8 +101,9 @@ def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, 
     word = str(source)
     if word in RECORDED:
         return recorded(word, seed)
-    if word in FORKS:
-        return _fresh(fork(word, size=size), f"fork {word}, {size}", seed)
+    if word in FORKS or (isinstance(source, str) and JOIN in word):
+        name = name_of(word)
+        return _fresh(config_of(name, size), f"{'fork ' if name in FORKS else ''}{name}, {size}", seed)
     try:
         number = number_of(source)
     except MorphError:
