@@ -86,7 +86,7 @@ POSITIONS: tuple[Fork, ...] = (
         "sines and cosines added to the embedding once", "a trained table, whose last row is the last place",
         "The 2017 paper found both about equal and took the sinusoid, which has no last row. GPT-2 and GPT-3 "
         "learned 1,024 and 2,048 rows and can read no further.",
-        "the base, with the sinusoid's values as its rows",
+        "the base, with the sinusoid over √D, which multiplies them, as its rows",
         ("GPT-2", "GPT-3", "BERT"),
         "Gehring et al., Convolutional Sequence to Sequence Learning, 2017; Radford et al., GPT-2, 2019",
         _learned,
