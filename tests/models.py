@@ -21,7 +21,7 @@ def stage_model(
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.ndim < 2 and not name.endswith(("log_A", "dt_bias")):
+            if (parameter.ndim < 2 or name.endswith("_bias")) and not name.endswith(("log_A", "dt_bias")):
                 parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
         for name, buffer in model.named_buffers():
             if name.endswith("selection_bias"):

@@ -148,6 +148,11 @@ class MoE(Spec):
             self.shared_gate is None or self.n_shared > 0,
             "moe.shared_gate has no shared expert to multiply; give n_shared >= 1 or leave it out",
         )
+        require(
+            self.shared_width is None or self.n_shared > 0,
+            f"moe.shared_width = {self.shared_width} has no shared expert to give it; give n_shared >= 1 or leave it "
+            f"out",
+        )
         if isinstance(self.router, GroupLimitedRouter):
             groups, kept, size = self.router.n_groups, self.router.n_kept, self.n_experts // self.router.n_groups
             require(
