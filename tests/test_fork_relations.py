@@ -20,8 +20,6 @@ from morph.config import (
     ClampedGatedMLP,
     GroupLimitedRouter,
     LogitScale,
-    ModelConfig,
-    NoPosition,
     PerLayer,
     Rope,
     Rotary,
@@ -291,7 +289,7 @@ def test_a_wide_cap_bends_nothing() -> None:
     for cap in (2.0, 50.0, 1e4):
         base = stage_model("qk-norm", dtype=torch.float64)
         fork = stage_model(
-            replace(base.config, attention=replace(spec, softcap=replace(spec.softcap, cap=cap))),  # type: ignore
+            replace(base.config, attention=replace(spec, softcap=replace(spec.softcap, cap=cap))),  # type: ignore[type-var, union-attr]
             dtype=torch.float64,
         )
         share(fork, base)
@@ -363,7 +361,7 @@ def test_without_balancing_only_the_loss_lacks_a_term() -> None:
     ids = random_ids(base, 2, 40)
     assert torch.equal(fork(ids), base(ids))
     with_term, without = (model.loss(ids[:, :-1], ids[:, 1:]) for model in (base, fork))
-    assert torch.equal(without.total, with_term.cross_entropy) and float(with_term.balance) > 0.005
+    assert torch.equal(without.total, with_term.cross_entropy) and with_term.balance.item() > 0.005
     assert relative_error(without.total + with_term.balance, with_term.total) < EXACT
 
 
@@ -398,14 +396,15 @@ def test_sigmoids_of_low_logits_weigh_as_a_softmax_does() -> None:
         for slug in ("loss-free-balance", "sigmoid-router")
     )
     z = torch.randn(200, 32, dtype=torch.float64)
-    errors = []
+    errors = {}
     for low in (0.0, 8.0, 16.0):
         soft, each_by_itself = base.score(z - low), fork.score(z - low)
         chosen = base.choose(soft)
         assert torch.equal(fork.choose(each_by_itself), chosen), "both order experts as their logits do"
         ours, theirs = fork.weigh(each_by_itself.gather(-1, chosen)), base.weigh(soft.gather(-1, chosen))
-        errors.append(relative_error(ours, theirs))
-    assert errors[0] > 0.1 and errors[1] < 10 * torch.e**-8 and errors[2] < 10 * torch.e**-16
+        errors[low] = relative_error(ours, theirs)
+        assert errors[low] <= float((z.max() - low).exp()), "sigmoid(z) is exp z over 1 + exp z"
+    assert errors[0.0] > 0.1 and errors[16.0] < 1e-5
 
 
 @holds("group-limited-router")
@@ -451,8 +450,5 @@ def test_a_scale_of_1_or_a_gain_that_undoes_it() -> None:
     assert_same(fork, base)
 
 
-def test_relations_are_of_live_models() -> None:
-    """What stands at position 0 here is what `NoPosition` is: the helper above is not a trick of its own."""
-    config: ModelConfig = replace(morph.stage("rope", "nano"), position=NoPosition())
-    assert config == morph.fork("nope", "nano")
+def test_a_token_at_position_0_is_what_the_helper_says() -> None:
     assert torch.equal(still(5, Rope(), 12), rotation_table(1, Rope(), 12).expand(2, 5, 6))
