@@ -45,10 +45,11 @@ def make_theirs(family: str, kwargs: dict[str, Any], seed: int = 0, **more: Any)
 def redraw(model: nn.Module, seed: int) -> None:
     """Matrices from N(0, 1/fan_in), so that attention is sharp; everything else moved by 0.2 off where it stands."""
     generator = torch.Generator().manual_seed(1000 + seed)
+    saved = model.state_dict()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        noise = torch.randn(tensor.shape, generator=generator)
-        if "inv_freq" in name or not tensor.is_floating_point():
+        if name not in saved or not tensor.is_floating_point():
             continue
+        noise = torch.randn(tensor.shape, generator=generator)
         if tensor.ndim < 2:
             tensor.add_(0.2 * noise)
         else:

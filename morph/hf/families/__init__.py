@@ -23,8 +23,15 @@ How to add one: a file here with
 Each has a parity test against transformers: tests/hf.py has the harness.
 """
 
+from morph.hf.families.cohere2 import COHERE2
 from morph.hf.families.family import Family as Family
+from morph.hf.families.gemma import GEMMA2, GEMMA3
 from morph.hf.families.gpt2 import GPT2
 from morph.hf.families.llama import LLAMA, MISTRAL
+from morph.hf.families.olmo import OLMO2, OLMO3
+from morph.hf.families.qwen3 import QWEN3
+from morph.hf.families.smollm3 import SMOLLM3
 
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (GPT2, LLAMA, MISTRAL)}
+_DENSE = (GPT2, LLAMA, MISTRAL, GEMMA2, GEMMA3, QWEN3, OLMO2, OLMO3, SMOLLM3, COHERE2)
+
+FAMILIES: dict[str, Family] = {family.model_type: family for family in _DENSE}

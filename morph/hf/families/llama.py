@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from morph.config import AllGlobal, Attention, GatedMLP, Layout, ModelConfig, RMSNorm, SlidingWindow, as_kind
+from morph.config import AllGlobal, Attention, GatedMLP, Layout, ModelConfig, RMSNorm, SlidingWindow
 from morph.hf.families.family import Family
-from morph.hf.families.parts import decoder_rules, layout_of, read_heads, write_heads, write_windows
+from morph.hf.families.parts import decoder_rules, layout_of, read_heads, same_biases, write_common, write_windows
 from morph.hf.families.rotation import read_rotation, write_position
-from morph.hf.settings import Settings, activation_there
+from morph.hf.settings import Settings
 
 
 def _read(s: Settings, layout: Layout, bias: bool, default_kv: int | None, default_context: int) -> ModelConfig:
@@ -31,10 +31,7 @@ def _read(s: Settings, layout: Layout, bias: bool, default_kv: int | None, defau
 
 
 def read_llama(s: Settings) -> ModelConfig:
-    bias = s.flag("attention_bias", False)
-    if s.flag("mlp_bias", False) != bias:
-        s.refuse("attention_bias", "with Morph all maps have biases or none has, so mlp_bias must be the same")
-    return _read(s, AllGlobal(), bias, None, 2048)
+    return _read(s, AllGlobal(), same_biases(s), None, 2048)
 
 
 def read_mistral(s: Settings) -> ModelConfig:
@@ -42,22 +39,6 @@ def read_mistral(s: Settings) -> ModelConfig:
     layers = s.whole("num_hidden_layers")
     layout = AllGlobal() if window is None else layout_of([], layers, SlidingWindow(window=window))
     return _read(s, layout, False, 8, 131_072)
-
-
-def write_common(config: ModelConfig) -> dict[str, Any]:
-    """What every dense family of this naming writes alike."""
-    mlp = as_kind(config.feed_forward, GatedMLP, "feed_forward")
-    return {
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
-        "intermediate_size": mlp.width,
-        "num_hidden_layers": config.n_layers,
-        **write_heads(config),
-        "hidden_act": activation_there(mlp.activation),
-        "max_position_embeddings": config.context_length,
-        "rms_norm_eps": config.norm.eps,
-        "tie_word_embeddings": config.tied,
-    }
 
 
 def write_llama(config: ModelConfig) -> dict[str, Any]:

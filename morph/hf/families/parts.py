@@ -9,16 +9,21 @@ from morph.config import (
     AllGlobal,
     AllLocal,
     Attention,
+    GatedMLP,
+    InLayer,
     Interleaved,
     Layout,
     Listed,
     Local,
     ModelConfig,
+    PerLayer,
     Placement,
+    Position,
     SlidingWindow,
     as_kind,
 )
-from morph.hf.settings import Settings
+from morph.hf.families.rotation import write_rotation
+from morph.hf.settings import Settings, activation_there
 from morph.hf.weights import Rule, copied, linear
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -69,6 +74,24 @@ def write_windows(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def windows_differ(layout: Layout, local: InLayer, global_: InLayer) -> Position:
+    """How layers know places when those with a window do it in one way and all others in another."""
+    if isinstance(layout, AllGlobal) or local == global_:
+        return global_
+    return local if isinstance(layout, AllLocal) else PerLayer(local=local, global_=global_)
+
+
+def write_both(position: Position) -> dict[str, Any]:
+    """`rope_parameters` for each kind of layer."""
+    both = position if isinstance(position, PerLayer) else None
+    return {
+        "rope_parameters": {
+            FULL: write_rotation(both.global_ if both else position),
+            SLIDING: write_rotation(both.local if both else position),
+        }
+    }
+
+
 # ---- heads ---------------------------------------------------------------------------------------------------
 
 
@@ -94,9 +117,33 @@ def write_heads(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def write_common(config: ModelConfig) -> dict[str, Any]:
+    """What dense families with gated networks write alike."""
+    mlp = as_kind(config.feed_forward, GatedMLP, "feed_forward")
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "intermediate_size": mlp.width,
+        "num_hidden_layers": config.n_layers,
+        **write_heads(config),
+        "hidden_act": activation_there(mlp.activation),
+        "max_position_embeddings": config.context_length,
+        "rms_norm_eps": config.norm.eps,
+        "tie_word_embeddings": config.tied,
+    }
+
+
 def softmax_attention(config: ModelConfig) -> Attention:
     """The config's attention. Raises MorphError when it is that of latents."""
     return as_kind(config.attention, Attention, "attention")
+
+
+def same_biases(settings: Settings) -> bool:
+    """Whether maps have biases, where a family could give them to attention and feed-forward network apart."""
+    bias = settings.flag("attention_bias", False)
+    if settings.flag("mlp_bias", False) != bias:
+        settings.refuse("attention_bias", "in Morph all maps have biases or none has, so mlp_bias must be the same")
+    return bias
 
 
 # ---- weights -------------------------------------------------------------------------------------------------

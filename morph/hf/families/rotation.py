@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from morph.config import (
-    InLayer,
     LinearRope,
     Llama3Rope,
     Pairing,
     PartialRope,
-    PerLayer,
     Position,
     Rope,
     Rotary,
@@ -88,11 +86,6 @@ def _plain(base: float, fraction: float, pairing: Pairing) -> Rotation:
     if fraction == 1:
         return Rope(base=base, pairing=pairing)
     return PartialRope(base=base, pairing=pairing, fraction=fraction)
-
-
-def by_kind(local: InLayer, global_: InLayer) -> Position:
-    """One record for windowed and full layers, two when they differ."""
-    return local if local == global_ else PerLayer(local=local, global_=global_)
 
 
 def write_rotation(rotation: Any) -> dict[str, Any]:
