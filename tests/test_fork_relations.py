@@ -7,13 +7,12 @@ whose relation does not begin with "none" must be in one of the two.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import morph
 from morph.config import (
@@ -25,16 +24,14 @@ from morph.config import (
     Rotary,
 )
 from morph.forks import FORKS, config_of
-from morph.model import Decoder
 from morph.nn import context as context_module
 from morph.nn.context import Context
 from morph.nn.feedforward import ACTIVATIONS, meeting
 from morph.nn.norm import build_norm
-from morph.nn.position import frequencies, rotation_table, sinusoid_table
+from morph.nn.position import rotation_table, sinusoid_table
 from tests.models import random_ids, relative_error, stage_model
+from tests.relations import EXACT, FELT, HELD, assert_same, each, holds, logits, pair, share, still
 
-EXACT = 1e-12
-FELT = 1e-4
 WINDOW = 16  # of size nano
 
 ELSEWHERE = {
@@ -43,24 +40,6 @@ ELSEWHERE = {
     "dropout": "test_stream.test_dropout_keeps_the_mean",
 }
 """Fork -> the test, file and name, that asserts its relation."""
-
-HELD: dict[str, str] = {}
-Test = TypeVar("Test", bound=Callable[..., None])
-
-
-def holds(*slugs: str) -> Callable[[Test], Test]:
-    """Mark a test as that of these forks' relations."""
-
-    def mark(test: Test) -> Test:
-        HELD.update(dict.fromkeys(slugs, test.__name__))
-        return test
-
-    return mark
-
-
-def each(*slugs: str) -> Callable[[Test], Test]:
-    """The same for a test with an argument `slug`, which runs for each."""
-    return lambda test: holds(*slugs)(pytest.mark.parametrize("slug", slugs)(test))
 
 
 def test_every_relation_that_is_claimed_is_tested() -> None:
@@ -71,43 +50,6 @@ def test_every_relation_that_is_claimed_is_tested() -> None:
     for slug, place in ELSEWHERE.items():
         module, name = place.split(".")
         assert callable(getattr(importlib.import_module(f"tests.{module}"), name)), (slug, place)
-
-
-# ---- two models of the same weights ----
-
-
-def share(fork: Decoder, base: Decoder) -> None:
-    """Give the fork every weight of its base that fits."""
-    own = fork.state_dict()
-    fitting = {k: v for k, v in base.state_dict().items() if k in own and own[k].shape == v.shape}
-    fork.load_state_dict(fitting, strict=False)
-
-
-def pair(slug: str, **changes: Any) -> tuple[Decoder, Decoder]:
-    """Base and fork (with `changes` of its config) in fp64 with the same weights; apart, as the fork is made."""
-    base = stage_model(FORKS[slug].base, dtype=torch.float64)
-    made = stage_model(slug, dtype=torch.float64)
-    share(made, base)
-    assert relative_error(logits(made), logits(base)) > FELT, "as it is, the fork is felt"
-    changed = stage_model(replace(made.config, **changes), dtype=torch.float64)
-    share(changed, made)
-    return base, changed
-
-
-@torch.no_grad()
-def logits(model: Decoder, length: int = 40) -> Tensor:
-    out: Tensor = model(random_ids(model, 2, length))
-    return out
-
-
-def assert_same(fork: Decoder, base: Decoder, length: int = 40) -> None:
-    assert relative_error(logits(fork, length), logits(base, length)) < EXACT
-
-
-def still(length: int, spec: Rotary, width: int) -> Tensor:
-    """A table of rotations in which every token stands at position 0."""
-    pairs = len(frequencies(spec, width))
-    return torch.stack((torch.ones(length, pairs), torch.zeros(length, pairs))).double()
 
 
 # ---- positions ----
