@@ -48,6 +48,7 @@ from morph.records.mixing import Sink as Sink
 from morph.records.mixing import SlidingWindow as SlidingWindow
 from morph.records.mixing import Softcap as Softcap
 from morph.records.mixing import State as State
+from morph.records.mixing import yarn_softmax_scale as yarn_softmax_scale
 from morph.records.norm import FullWidthRMSNorm as FullWidthRMSNorm
 from morph.records.norm import LayerNorm as LayerNorm
 from morph.records.norm import LayerNormNoBias as LayerNormNoBias

@@ -17,6 +17,8 @@ from morph.nn.cache import Cache
 SHAPES: dict[str, tuple[str, str]] = {
     "keys": ("B K N Dh", "keys in sight of the next token, rotated where positions are rotations"),
     "values": ("B K N Dh", "their values"),
+    "latents": ("B N R", "normed latents in sight, from which keys and values unfold (latent attention)"),
+    "rotary_keys": ("B N Dr", "their one key for all heads, rotated where positions are rotations (latent attention)"),
     "state": ("B H Dk Dv", "the recurrent state (delta layers)"),
     "tail": ("B taps C", "the last inputs of the convolution (delta layers)"),
 }

@@ -59,9 +59,25 @@ def softmax_cost(model: c.ModelConfig, spec: c.Attention, S: int, window: c.Slid
     )
 
 
+def latent_cost(model: c.ModelConfig, spec: c.MLA, S: int, window: c.SlidingWindow | None = None) -> MixerCost:
+    """Latents down and up, and every head's own keys and values: the form that unfolds them."""
+    D, H, seen = model.d_model, spec.n_heads, None if window is None else window.window
+    asking = D * H * spec.width if spec.q_rank is None else spec.q_rank * (D + H * spec.width)
+    unfolding = D * (spec.kv_rank + spec.rope_dim) + spec.kv_rank * H * (spec.nope_dim + spec.v_dim)
+    pair = 2 * H * (spec.width + spec.v_dim)
+    return MixerCost(
+        linear=2 * S * (asking + unfolding + H * spec.v_dim * D),
+        per_token=spec.kv_rank + spec.rope_dim,
+        window=seen,
+        scores=pair * visible_pairs(S, seen),
+        scores_dense=pair * S * S,
+    )
+
+
 def window_cost(model: c.ModelConfig, spec: c.SlidingWindow, S: int) -> MixerCost:
     """The model's attention within a window."""
-    assert isinstance(model.attention, c.Attention)
+    if isinstance(model.attention, c.MLA):
+        return latent_cost(model, model.attention, S, spec)
     return softmax_cost(model, model.attention, S, spec)
 
 
@@ -80,6 +96,7 @@ def delta_cost(model: c.ModelConfig, spec: c.GatedDeltaNet, S: int) -> MixerCost
 
 COSTS: dict[type[c.Spec], Callable[[c.ModelConfig, Any, int], MixerCost]] = {
     c.Attention: softmax_cost,
+    c.MLA: latent_cost,
     c.SlidingWindow: window_cost,
     c.GatedDeltaNet: delta_cost,
 }

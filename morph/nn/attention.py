@@ -26,6 +26,8 @@ from morph.nn.sink import Logits, Sink, fused_with_sink, softmax_with_sink
 
 Queries = Float[Tensor, "B H S Dh"]
 Keys = Float[Tensor, "B K N Dh"]
+Values = Float[Tensor, "B K N Dv"]
+Outputs = Float[Tensor, "B H S Dv"]
 
 
 def attention_scores(q: Queries, k: Keys, mask: Mask, cap: float | None = None) -> Float[Tensor, "B H S N"]:
@@ -47,34 +49,51 @@ def attention_weights(
     return scores, scores.softmax(dim=-1) if sink is None else softmax_with_sink(scores, sink)[0]
 
 
+@torch.no_grad()
+def precise_weights(
+    q: Queries, k: Keys, mask: Mask, sink: Logits | None = None, cap: float | None = None
+) -> tuple[Float[Tensor, "B H S N"], Float[Tensor, "B H S N"]]:
+    """The same in fp32 (or better), as a kernel of bf16 sums, for those who only look."""
+    with torch.autocast(q.device.type, enabled=False):
+        precise = torch.promote_types(q.dtype, torch.float32)
+        return attention_weights(q.to(precise), k.to(precise), mask, sink, cap)
+
+
 def plain_attention(
-    q: Queries, k: Keys, v: Keys, mask: Mask, sink: Logits | None = None, cap: float | None = None
-) -> Queries:
+    q: Queries, k: Keys, v: Values, mask: Mask, sink: Logits | None = None, cap: float | None = None
+) -> Outputs:
     """The equation, word for word."""
     _, weights = attention_weights(q, k, mask, sink, cap)
     return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
 
 def fused_attention(
-    q: Queries, k: Keys, v: Keys, allowed: Tensor | None, is_causal: bool, sink: Logits | None
-) -> Queries:
-    """Torch's fused kernel."""
+    q: Queries, k: Keys, v: Values, allowed: Tensor | None, is_causal: bool, sink: Logits | None
+) -> Outputs:
+    """Torch's fused kernel, which is fast where keys and values are equally wide; the narrower ones are filled up."""
     if sink is not None:
         return fused_with_sink(q, k, v, allowed, is_causal, sink)
-    is_grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=is_causal, enable_gqa=is_grouped)
+    is_grouped, width, out_width = q.shape[1] != k.shape[1], q.shape[-1], v.shape[-1]
+    if out_width < width:
+        v = F.pad(v, (0, width - out_width))
+    elif out_width > width:
+        q, k = F.pad(q, (0, out_width - width)), F.pad(k, (0, out_width - width))
+    out = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=allowed, is_causal=is_causal, enable_gqa=is_grouped, scale=width**-0.5
+    )
+    return out[..., :out_width]
 
 
-def blocked_attention(q: Queries, k: Keys, v: Keys, window: int, sink: Logits | None = None) -> Queries:
+def blocked_attention(q: Queries, k: Keys, v: Values, window: int, sink: Logits | None = None) -> Outputs:
     """Windowed causal attention in blocks of `window` queries, each against its own and the previous block.
 
     Work grows with S x window rather than S x S. For a pass without cache and padding.
     """
-    (B, H, S, Dh), K, w = q.shape, k.shape[1], window
+    (B, H, S, _), K, w = q.shape, k.shape[1], window
     n = -(-S // w)
 
     def in_blocks(x: Tensor, heads: int) -> Tensor:  # (B, heads, S, Dh) -> (B, n, heads, w, Dh)
-        return F.pad(x, (0, 0, 0, n * w - S)).view(B, heads, n, w, Dh).transpose(1, 2)
+        return F.pad(x, (0, 0, 0, n * w - S)).view(B, heads, n, w, -1).transpose(1, 2)
 
     def with_previous(x: Tensor) -> Tensor:  # (B, n, K, w, Dh) -> (B n, K, 2w, Dh)
         before = torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), dim=1)
@@ -83,10 +102,10 @@ def blocked_attention(q: Queries, k: Keys, v: Keys, window: int, sink: Logits | 
     allowed = block_table(n, w, q.device).expand(B, n, 1, w, 2 * w).flatten(0, 1)
     blocks = in_blocks(q, H).flatten(0, 1), with_previous(in_blocks(k, K)), with_previous(in_blocks(v, K))
     out = fused_attention(*blocks, allowed, False, sink)
-    return out.view(B, n, H, w, Dh).transpose(1, 2).reshape(B, H, n * w, Dh)[:, :, :S]
+    return out.view(B, n, H, w, -1).transpose(1, 2).reshape(B, H, n * w, -1)[:, :, :S]
 
 
-def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask, sink: Logits | None = None) -> Queries:
+def fast_attention(q: Queries, k: Keys, v: Values, mask: Mask, sink: Logits | None = None) -> Outputs:
     """The same through fused kernels; windowed layers skip the blocks out of sight once there are enough of them."""
     allowed, is_causal = mask.allowed, mask.is_causal
     if mask.bias is not None:
@@ -98,7 +117,19 @@ def fast_attention(q: Queries, k: Keys, v: Keys, mask: Mask, sink: Logits | None
     return fused_attention(q, k, v, allowed, is_causal, sink)
 
 
-class SoftmaxAttention(Organ):
+class SoftmaxMixer(Organ):
+    """What every layer of softmax attention can be asked, however it makes its queries, keys and values.
+
+    Attributes:
+        window: tokens in sight; None for all.
+        rope: how it turns queries and keys; None when it does not.
+    """
+
+    window: int | None
+    rope: config.Rotation | None
+
+
+class SoftmaxAttention(SoftmaxMixer):
     """One attention layer; within a sliding window it sees the last tokens only."""
 
     def __init__(self, model: config.ModelConfig, layer: int) -> None:
@@ -106,7 +137,7 @@ class SoftmaxAttention(Organ):
         spec, D, local, position = model.attention, model.d_model, model.mixer(layer), model.position_in(layer)
         assert isinstance(spec, config.Attention), "other kinds of attention have modules of their own"
         self.n_heads, self.n_kv_heads, self.head_dim = spec.n_heads, spec.n_kv_heads, spec.width
-        self.window: int | None = None
+        self.window = None
         if isinstance(local, config.SlidingWindow):
             self.window, self.n_heads = local.window, local.n_heads or spec.n_heads
         # Forms below divide by √Dh; another scale is brought in through the queries.
@@ -154,10 +185,8 @@ class SoftmaxAttention(Organ):
         mask = context.mask(self.window, columns, self.alibi_heads)
         sink = None if self.sink is None else self.sink.logits
         if self.recorder is not None:
-            with torch.no_grad(), torch.autocast(q.device.type, enabled=False):  # in fp32, as a bf16 kernel sums
-                precise = torch.promote_types(q.dtype, torch.float32)
-                scores, weights = attention_weights(q.to(precise), k.to(precise), mask, sink, self.cap)
-                rest = {} if sink is None else {"sink_weights": softmax_with_sink(scores, sink)[1]}
+            scores, weights = precise_weights(q, k, mask, sink, self.cap)
+            rest = {} if sink is None else {"sink_weights": softmax_with_sink(scores, sink)[1].detach()}
             self.record(queries=q, keys=k, values=v, scores=scores, weights=weights, **rest)
         if use_plain() or self.cap is not None:  # fused kernels have no cap
             out = plain_attention(q, k, v, mask, sink, self.cap)

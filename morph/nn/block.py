@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from morph import config
 from morph.nn.attention import SoftmaxAttention
-from morph.nn.cache import KVCache, StateCache
+from morph.nn.cache import LayerCache
 from morph.nn.context import Context
 from morph.nn.delta import GatedDeltaNet
 from morph.nn.feedforward import MLP, GatedMLP
+from morph.nn.latent import LatentAttention
 from morph.nn.moe import MixtureOfExperts
 from morph.nn.norm import build_norm
 from morph.nn.organ import Organ
@@ -26,11 +27,18 @@ from morph.nn.organ import Organ
 Stream = Float[Tensor, "B S D"]
 
 
-Mixer = SoftmaxAttention | GatedDeltaNet
+Mixer = SoftmaxAttention | LatentAttention | GatedDeltaNet
+
+
+def windowed(model: config.ModelConfig, layer: int) -> SoftmaxAttention | LatentAttention:
+    """The model's attention, which a window limits to the last tokens."""
+    return MIXERS[type(model.attention)](model, layer)  # type: ignore[return-value]
+
 
 MIXERS: dict[type[config.Spec], Callable[[config.ModelConfig, int], Mixer]] = {
     config.Attention: SoftmaxAttention,
-    config.SlidingWindow: SoftmaxAttention,
+    config.MLA: LatentAttention,
+    config.SlidingWindow: windowed,
     config.GatedDeltaNet: GatedDeltaNet,
 }
 """Kind of mixer -> its module, made of a config and the number of its layer."""
@@ -67,7 +75,7 @@ class Block(Organ):
         super().__init__()
         self.drop = build_dropout(model)  # on what a branch adds
 
-    def new_cache(self) -> KVCache | StateCache:
+    def new_cache(self) -> LayerCache:
         """An empty cache for this layer."""
         return self.attention.new_cache()
 
@@ -88,7 +96,7 @@ class PostNormBlock(TwoNormBlock):
 
     has_final_norm = False
 
-    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+    def forward(self, x: Stream, context: Context, cache: LayerCache | None = None) -> Stream:
         """The stream after this block."""
         attention = self.drop(self.attention(x, context, cache))
         middle = self.attention_norm(x + attention)
@@ -101,7 +109,7 @@ class PostNormBlock(TwoNormBlock):
 class PreNormBlock(TwoNormBlock):
     """x ← x + attention(norm(x));  x ← x + feed_forward(norm(x))."""
 
-    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+    def forward(self, x: Stream, context: Context, cache: LayerCache | None = None) -> Stream:
         """The stream after this block."""
         attention = self.drop(self.attention(self.attention_norm(x), context, cache))
         middle = x + attention
@@ -114,7 +122,7 @@ class PreNormBlock(TwoNormBlock):
 class PostBranchBlock(TwoNormBlock):
     """x ← x + norm(attention(x));  x ← x + norm(feed_forward(x)): what a branch writes has a known size."""
 
-    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+    def forward(self, x: Stream, context: Context, cache: LayerCache | None = None) -> Stream:
         """The stream after this block."""
         attention = self.drop(self.attention_norm(self.attention(x, context, cache)))
         middle = x + attention
@@ -138,7 +146,7 @@ class SandwichBlock(TwoNormBlock):
         """Where the gains of the second norms start."""
         return 1.0
 
-    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+    def forward(self, x: Stream, context: Context, cache: LayerCache | None = None) -> Stream:
         """The stream after this block."""
         attention = self.drop(self.attention_out_norm(self.attention(self.attention_norm(x), context, cache)))
         middle = x + attention
@@ -167,7 +175,7 @@ class ParallelBlock(Block):
         self.attention = build_mixer(model, layer)
         self.feed_forward = build_feed_forward(model, layer)
 
-    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+    def forward(self, x: Stream, context: Context, cache: LayerCache | None = None) -> Stream:
         """The stream after this block."""
         normed = self.norm(x)
         attention = self.drop(self.attention(normed, context, cache))
@@ -192,7 +200,7 @@ class NormedStreamBlock(TwoNormBlock):
         self.feed_forward_stream = weights.feed_forward_stream
         self.feed_forward_branch = weights.feed_forward_branch
 
-    def forward(self, x: Stream, context: Context, cache: KVCache | StateCache | None = None) -> Stream:
+    def forward(self, x: Stream, context: Context, cache: LayerCache | None = None) -> Stream:
         """The stream after this block."""
         normed = self.attention_norm(x)
         attention = self.branch * self.drop(self.attention(normed, context, cache))

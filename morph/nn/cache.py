@@ -1,8 +1,8 @@
 """What decoding keeps of the past, one small object per layer under one protocol.
 
-Softmax layers keep keys and values (`KVCache`; under a window only the last w, so the bytes stop growing);
-delta layers keep a state of fixed size and the tail of their convolution (`StateCache`). Nothing is written in
-place, so a snapshot is a handful of references.
+Softmax layers keep keys and values (`KVCache`), or short vectors that both unfold from (`LatentCache`); under a window
+only those of the last w tokens, so the bytes stop growing. Delta layers keep a state of fixed size and the tail of
+their convolution (`StateCache`). Nothing is written in place, so a snapshot is a handful of references.
 
 The law that the tests hold every stage to: a full forward pass, a prefill followed by decoding, and any chunking of
 the text give the same logits.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from morph.errors import MorphError
@@ -49,52 +49,76 @@ class LayerCache:
         vars(self).update(snapshot)
 
 
-class KVCache(LayerCache):
-    """Keys and values (B, K, N, Dh) of one softmax layer, and the columns (N,) they stand in, kept on the CPU.
+class SightCache(LayerCache):
+    """What a softmax layer keeps of the tokens in sight, (B, .., N, features), and their columns (N,) on the CPU.
 
     With a `window` w only the last w are kept: query i sees keys i-w+1 .. i, so nothing older can matter.
     """
 
-    held = ("keys", "values")
-
     def __init__(self, window: int | None = None) -> None:
         self.window = window
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
         self.columns: Tensor | None = None
+        for name in self.held:
+            setattr(self, name, None)
+
+    def extend(self, new: tuple[Tensor, ...], columns: Int[Tensor, "S"]) -> tuple[tuple[Tensor, ...], Int[Tensor, "N"]]:
+        """Add the new tokens' tensors, in the order of `held`; return all that some new query may see, and its columns.
+
+        After a prefill longer than the window that is more than stays cached.
+        """
+        if self.columns is not None:
+            self._keep_after(int(columns[0]))
+            before = (getattr(self, name) for name in self.held)
+            new = tuple(torch.cat(both, dim=-2) for both in zip(before, new, strict=True))
+            columns = torch.cat((self.columns, columns))
+        self.columns = columns
+        for name, tensor in zip(self.held, new, strict=True):
+            setattr(self, name, tensor)
+        self._keep_after(int(columns[-1]))
+        return new, columns
+
+    def _keep_after(self, newest: int) -> None:
+        """Drop what a query in column `newest` does not see."""
+        if self.window is None or self.columns is None or not len(self.columns):
+            return
+        if newest - int(self.columns[0]) >= self.window:
+            self._keep(self.columns > newest - self.window)
+
+    def _keep(self, kept: Bool[Tensor, "N"]) -> None:
+        """Drop all other tokens. Indexing copies, so that a short tail does not keep a long prefill's storage alive."""
+        assert self.columns is not None
+        self.columns = self.columns[kept]
+        for name, tensor in self.tensors().items():
+            if tensor is not None:
+                setattr(self, name, tensor[..., kept, :])
+
+    def evict(self, columns: Int[Tensor, "n"]) -> None:
+        """Forget what stands in these columns."""
+        if self.columns is not None:
+            self._keep(~torch.isin(self.columns, columns.cpu()))
+
+
+class KVCache(SightCache):
+    """Keys and values (B, K, N, Dh) of one softmax layer."""
+
+    held = ("keys", "values")
+    keys: Tensor | None
+    values: Tensor | None
 
     def append(
         self, keys: Float[Tensor, "B K S Dh"], values: Float[Tensor, "B K S Dh"], columns: Int[Tensor, "S"]
     ) -> tuple[Float[Tensor, "B K N Dh"], Float[Tensor, "B K N Dh"], Int[Tensor, "N"]]:
-        """Add the new keys and values; return all that some new query may see, and the columns they stand in.
-
-        After a prefill longer than the window that is more than stays cached.
-        """
-        if self.keys is not None and self.values is not None and self.columns is not None:
-            self._keep_after(int(columns[0]))
-            keys = torch.cat((self.keys, keys), dim=2)
-            values = torch.cat((self.values, values), dim=2)
-            columns = torch.cat((self.columns, columns))
-        self.keys, self.values, self.columns = keys, values, columns
-        self._keep_after(int(columns[-1]))
+        """Add the new keys and values; return all that some new query may see, and the columns they stand in."""
+        (keys, values), columns = self.extend((keys, values), columns)
         return keys, values, columns
 
-    def _keep_after(self, newest: int) -> None:
-        """Drop what a query in column `newest` does not see."""
-        if self.window is None or self.keys is None or self.values is None or self.columns is None:
-            return
-        if len(self.columns) and newest - int(self.columns[0]) >= self.window:
-            seen = self.columns > newest - self.window
-            # Indexing copies, so that a short tail does not keep a long prefill's storage alive.
-            self.keys, self.values = self.keys[:, :, seen], self.values[:, :, seen]
-            self.columns = self.columns[seen]
 
-    def evict(self, columns: Int[Tensor, "n"]) -> None:
-        """Forget the keys and values that stand in these columns."""
-        if self.keys is not None and self.values is not None and self.columns is not None:
-            kept = ~torch.isin(self.columns, columns.cpu())
-            self.keys, self.values = self.keys[:, :, kept], self.values[:, :, kept]
-            self.columns = self.columns[kept]
+class LatentCache(SightCache):
+    """Normed latents (B, N, R) that keys and values unfold from, and one rotated key (B, N, Dr) for all heads."""
+
+    held = ("latents", "rotary_keys")
+    latents: Tensor | None
+    rotary_keys: Tensor | None
 
 
 class StateCache(LayerCache):
@@ -112,7 +136,7 @@ class Cache:
     """The caches of all layers, how many columns they have seen, and each row's padding (B,), on the CPU."""
 
     batch_size: int
-    layers: list[KVCache | StateCache]
+    layers: list[LayerCache]
     columns: int = 0
     pads: Tensor | None = field(default=None)
 
@@ -141,7 +165,7 @@ class Cache:
     def evict(self, columns: Int[Tensor, "n"]) -> None:
         """Forget these columns in every softmax layer; a recurrent state cannot forget selectively."""
         for layer in self.layers:
-            if isinstance(layer, KVCache):
+            if isinstance(layer, SightCache):
                 layer.evict(columns)
 
     def longest(self, length: int, lengths: Int[Tensor, "B"] | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -148,6 +149,15 @@ class MLA(Spec):
     def width(self) -> int:
         """Features of one query (or key) head."""
         return self.nope_dim + self.rope_dim
+
+
+def yarn_softmax_scale(width: int, factor: float, strength: float = 1.0) -> float:
+    """`MLA.scale` of DeepSeek's models for texts `factor` times longer: (0.1 strength ln(factor) + 1)² / √width.
+
+    YaRN would have cosines and sines enlarged instead, which reach the rotated features alone; so their
+    `YarnRope.attention_scale` is 1. `width` is that of a query, `MLA.width`; `strength` is called mscale_all_dim there.
+    """
+    return float((0.1 * strength * math.log(max(factor, 1.0)) + 1) ** 2 * width**-0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,7 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "norm": NORMS,
     "bias": ("attention.bias", "feed_forward.bias"),
     "position": ("position.added", "attention.rope"),
+    "attention": ("attention", "attention.qk_norm"),
     "attention.n_kv_heads": ("attention",),
     "attention.qk_norm": ("attention.qk_norm",),
     "attention.sink": ("attention.sink",),

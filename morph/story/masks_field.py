@@ -17,6 +17,7 @@ import torch
 
 import morph
 from morph.config import (
+    MLA,
     AllGlobal,
     Attention,
     GatedMLP,
@@ -154,14 +155,13 @@ def _turner(position: Any) -> str:
 def _turned(one: Subject, layer: int) -> np.ndarray:
     """(pair, position): cosine of the angle by which a layer's queries turned, averaged over heads by length."""
     length = min(POSITIONS, one.config.position_limit or POSITIONS)
-    attention = one.softmax[layer]
+    attention, position = one.config.attention, one.config.position_in(layer)
     with trace(one.model) as seen, torch.no_grad():
         one.model(one.ids(length))
-        before = seen[f"blocks.{layer}.attention.projected_queries"]
-        before = attention.q_norm(before) if attention.q_norm is not None else before
-    after, position = seen[f"blocks.{layer}.attention.queries"], one.config.position_in(layer)
-    width = position.rotated(attention.head_dim) if isinstance(position, Rotary) else attention.head_dim
-    a, b = (torch.complex(*x[0, :, :, :width].double().chunk(2, dim=-1)) for x in (before, after))
+    both = (seen[f"blocks.{layer}.attention.{name}"] for name in ("unrotated_queries", "queries"))
+    first, width = (attention.nope_dim, attention.rope_dim) if isinstance(attention, MLA) else (0, attention.width)
+    last = first + (position.rotated(width) if isinstance(position, Rotary) else width)
+    a, b = (torch.complex(*x[0, :, :, first:last].double().chunk(2, dim=-1)) for x in both)
     turn = (b * a.conj()).sum(dim=0)  # heads turn by one angle
     return np.asarray((turn.real / turn.abs()).T).round(3)
 

@@ -67,8 +67,8 @@ class Layer:
 
 
 def layers(subject: Subject, length: int) -> list[Layer]:
-    """The model's softmax layers after one pass over `length` tokens of the passage."""
-    found = subject.softmax
+    """The model's layers of whole keys and values after one pass over `length` tokens of the passage."""
+    found = {index: mixer for index, mixer in subject.softmax.items() if isinstance(mixer, SoftmaxAttention)}
     read: dict[SoftmaxAttention, Tensor] = {}
 
     def keep(attention: SoftmaxAttention, inputs: tuple[Tensor, ...]) -> None:

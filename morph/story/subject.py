@@ -23,7 +23,7 @@ from morph.config import Attention, ModelConfig
 from morph.errors import MorphError, nearest
 from morph.forks import FORKS, JOIN, config_of, name_of
 from morph.model import Decoder
-from morph.nn.attention import SoftmaxAttention
+from morph.nn.attention import SoftmaxMixer
 from morph.steps import SLUGS, number_of, stage
 from morph.story.text import tokens
 
@@ -65,10 +65,10 @@ class Subject:
         return isinstance(attention, Attention) and attention.sink is not None
 
     @property
-    def softmax(self) -> dict[int, SoftmaxAttention]:
+    def softmax(self) -> dict[int, SoftmaxMixer]:
         """The layers that mix by softmax attention: number -> organ."""
         mixers = enumerate(block.attention for block in self.model.blocks)
-        return {layer: mixer for layer, mixer in mixers if isinstance(mixer, SoftmaxAttention)}
+        return {layer: mixer for layer, mixer in mixers if isinstance(mixer, SoftmaxMixer)}
 
     def ids(self, length: int, batch: int = 1) -> Tensor:
         """Tokens of the figures' passage, (B, S); the seed moves where they start."""
