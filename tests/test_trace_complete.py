@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 import morph
+from morph.config import MLA
 from morph.errors import MorphError
 from morph.measure import held as held_module
 from morph.measure.held import held
 from morph.measure.trace import SHAPES, Trace, describe
 from morph.model import Decoder
 from morph.nn import attention as attention_module
-from morph.nn.attention import SoftmaxAttention
+from morph.nn.attention import SoftmaxMixer
 from tests.models import STAGES, random_ids, relative_error, stage_model
 
 EVERY = (*STAGES, *morph.FORKS)
@@ -27,7 +28,11 @@ def letters(model: Decoder, batch: int, length: int) -> dict[str, int]:
     """What each letter of a shape stands for in a pass without cache; other letters are free."""
     config, moe = model.config, model.config.moe
     known = {"B": batch, "S": length, "N": length, "T": batch * length, "D": config.d_model, "V": config.vocab_size}
-    known |= {"H": config.attention.n_heads, "K": config.attention.n_kv_heads, "Dh": config.attention.width}
+    known |= {"H": config.attention.n_heads, "Dh": config.attention.width}
+    if isinstance(config.attention, MLA):  # every head unfolds a pair of its own
+        known |= {"K": config.attention.n_heads, "Dr": config.attention.rope_dim, "R": config.attention.kv_rank}
+    else:
+        known |= {"K": config.attention.n_kv_heads}
     return known | ({"E": moe.n_experts, "k": moe.top_k} if moe is not None else {})
 
 
@@ -97,7 +102,7 @@ def test_weights_seen_in_bf16_are_the_weights_used(which: int) -> None:
 
 def weights_make_the_heads(model: Decoder, seen: Trace, bound: float) -> bool:
     """Whether weights @ values are the recorded heads in every softmax layer, and none is missing."""
-    softmax = [layer for layer, block in enumerate(model.blocks) if isinstance(block.attention, SoftmaxAttention)]
+    softmax = [layer for layer, block in enumerate(model.blocks) if isinstance(block.attention, SoftmaxMixer)]
     assert softmax and len([name for name in seen if name.endswith("attention.weights")]) == len(softmax)
     for layer in softmax:
         weights, values, heads = (seen[f"blocks.{layer}.attention.{name}"] for name in ("weights", "values", "heads"))

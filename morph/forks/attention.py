@@ -144,6 +144,9 @@ ATTENTION: tuple[Fork, ...] = (
         "GQA shrinks the cache by keeping fewer heads, MLA by keeping a rank: here the latent is as wide as the base's "
         "keys alone, and with one rotary key of half a head for all heads the cache is 5/8 of the base's (9/16 at size "
         "small). It pays with more matrices, and with scores against the latent when decoding.",
+        "where nothing rotates and no latent is normed: the base whose map to queries, and whose maps to keys and "
+        "values together, have no more rank than the latents",
+        ("DeepSeek-V2", "DeepSeek-V3", "Kimi K2", "GLM-5 (with an indexer)", "Sarvam 105B (without q_rank)"),
         "DeepSeek-AI, DeepSeek-V2, 2024",
         _mla,
     ),
@@ -152,6 +155,8 @@ ATTENTION: tuple[Fork, ...] = (
         "every fourth layer caches keys and values", "it caches a latent and one rotary key",
         "In a hybrid only the global layers' caches grow, so halving those nearly halves the whole. The latent's norm "
         "stands where QK-norm stood. Kimi Linear and Ling 2.5 cache latents there, Qwen3-Next keys and values.",
+        "that of mla to gqa in the global layers, once the base's have no QK-norm",
+        ("Kimi Linear 48B (KDA in the others, no rotation)", "Ling 2.5 1T (lightning attention in the others, 7 : 1)"),
         "Kimi Team, Kimi Linear, 2025; DeepSeek-AI, DeepSeek-V2, 2024",
         _mla,
     ),

@@ -111,7 +111,7 @@ class LatentAttention(SoftmaxMixer):
     def turn(self, x: Float[Tensor, "B heads S Dr"], context: Context) -> Float[Tensor, "B heads S Dr"]:
         """The features rotated by their places, where positions are rotations."""
         if self.rope is None:
-            return x
+            return x.clone()  # a cache that held a view would hold all that was projected
         return rotate(x, *context.rotation(self.rope, self.spec.rope_dim), self.rope.pairing)
 
     def gather(
