@@ -37,6 +37,8 @@ WINDOW = 16  # of size nano
 ELSEWHERE = {
     "logit-cap": "test_stream.test_scale_and_cap_meet_their_base",
     "embedding-scale": "test_stream.test_rows_as_they_are_are_the_table_times_its_root_width",
+    "mla": "test_latent.test_without_rotation_and_norms_it_is_its_base_at_low_rank",
+    "hybrid-mla": "test_latent.test_without_rotation_and_norms_it_is_its_base_at_low_rank",
     "dropout": "test_stream.test_dropout_keeps_the_mean",
 }
 """Fork -> the test, file and name, that asserts its relation."""
