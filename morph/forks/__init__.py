@@ -16,11 +16,12 @@ from morph.forks.feedforward import FEED_FORWARD
 from morph.forks.layouts import LAYOUTS
 from morph.forks.norms import NORMS
 from morph.forks.positions import POSITIONS
+from morph.forks.states import STATES
 from morph.forks.stream import STREAM
 from morph.steps import SLUGS, STEPS, Size, Step, size_of, slug_of, stage
 
 FORKS: dict[str, Fork] = {
-    entry.slug: entry for entry in (*POSITIONS, *NORMS, *ATTENTION, *LAYOUTS, *FEED_FORWARD, *EXPERTS, *STREAM)
+    entry.slug: entry for entry in (*POSITIONS, *NORMS, *ATTENTION, *LAYOUTS, *STATES, *FEED_FORWARD, *EXPERTS, *STREAM)
 }
 """Slug -> fork."""
 CHANGES: dict[str, Step | Fork] = {step.slug: step for step in STEPS} | FORKS

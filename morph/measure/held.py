@@ -19,8 +19,8 @@ SHAPES: dict[str, tuple[str, str]] = {
     "values": ("B K N Dh", "their values"),
     "latents": ("B N R", "normed latents in sight, from which keys and values unfold (latent attention)"),
     "rotary_keys": ("B N Dr", "their one key for all heads, rotated where positions are rotations (latent attention)"),
-    "state": ("B H Dk Dv", "the recurrent state (delta layers)"),
-    "tail": ("B taps C", "the last inputs of the convolution (delta layers)"),
+    "state": ("B H Dk Dv", "the state of a recurrent layer"),
+    "tail": ("B taps C", "the last inputs of its convolution (delta layers)"),
 }
 """Every kind of tensor that a cache can hold: shape and meaning. The letters are those of `morph.nn.organ`."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from morph import config as c
-from morph.nn.delta import CHUNK
+from morph.nn import delta, kda, lightning
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,35 @@ def window_cost(model: c.ModelConfig, spec: c.SlidingWindow, S: int) -> MixerCos
 def delta_cost(model: c.ModelConfig, spec: c.GatedDeltaNet, S: int) -> MixerCost:
     """The chunked rule: two C x C products over keys, one over values, one solve, three meetings with the state."""
     keys, values = spec.n_key_heads * spec.key_head_dim, spec.n_value_heads * spec.value_head_dim
-    chunks, C, Dk, Dv = -(-S // CHUNK), CHUNK, spec.key_head_dim, spec.value_head_dim
+    C, Dk, Dv = delta.CHUNK, spec.key_head_dim, spec.value_head_dim
     per_chunk = 4 * C * C * Dk + 2 * C * C * Dv + C * C * (Dk + Dv) + 6 * C * Dk * Dv
     return MixerCost(
         linear=2 * S * model.d_model * (2 * keys + 3 * values + 2 * spec.n_value_heads),
         state=spec.n_value_heads * Dk * Dv,
         tail=(spec.conv_size - 1) * (2 * keys + values),
-        delta=spec.n_value_heads * chunks * per_chunk,
+        delta=spec.n_value_heads * -(-S // C) * per_chunk,
+    )
+
+
+def kda_cost(model: c.ModelConfig, spec: c.KimiDelta, S: int) -> MixerCost:
+    """The same rule; its two products over keys meet each pair of different tokens once."""
+    C, D, features, rank = kda.CHUNK, spec.head_dim, spec.n_heads * spec.head_dim, spec.gate_rank or spec.head_dim
+    per_chunk = 2 * C * (C - 1) * D + 2 * C * C * D + 2 * C * C * D + 6 * C * D * D
+    return MixerCost(
+        linear=2 * S * (model.d_model * (4 * features + spec.n_heads + 2 * rank) + 2 * rank * features),
+        state=features * D,
+        tail=(spec.conv_size - 1) * 3 * features,
+        delta=spec.n_heads * -(-S // C) * per_chunk,
+    )
+
+
+def lightning_cost(model: c.ModelConfig, spec: c.Lightning, S: int) -> MixerCost:
+    """Queries, keys, values, gate and the way out; two C x C products and two meetings with the state a chunk."""
+    C, D, features = lightning.CHUNK, spec.head_dim, spec.n_heads * spec.head_dim
+    return MixerCost(
+        linear=2 * S * model.d_model * 5 * features,
+        state=features * D,
+        delta=spec.n_heads * -(-S // C) * (4 * C * C * D + 4 * C * D * D),
     )
 
 
@@ -99,6 +121,8 @@ COSTS: dict[type[c.Spec], Callable[[c.ModelConfig, Any, int], MixerCost]] = {
     c.MLA: latent_cost,
     c.SlidingWindow: window_cost,
     c.GatedDeltaNet: delta_cost,
+    c.KimiDelta: kda_cost,
+    c.Lightning: lightning_cost,
 }
 
 

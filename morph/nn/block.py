@@ -19,7 +19,9 @@ from morph.nn.cache import LayerCache
 from morph.nn.context import Context
 from morph.nn.delta import GatedDeltaNet
 from morph.nn.feedforward import MLP, GatedMLP
+from morph.nn.kda import KimiDelta
 from morph.nn.latent import LatentAttention
+from morph.nn.lightning import Lightning
 from morph.nn.moe import MixtureOfExperts
 from morph.nn.norm import build_norm
 from morph.nn.organ import Organ
@@ -27,7 +29,7 @@ from morph.nn.organ import Organ
 Stream = Float[Tensor, "B S D"]
 
 
-Mixer = SoftmaxAttention | LatentAttention | GatedDeltaNet
+Mixer = SoftmaxAttention | LatentAttention | GatedDeltaNet | KimiDelta | Lightning
 
 
 def windowed(model: config.ModelConfig, layer: int) -> SoftmaxAttention | LatentAttention:
@@ -40,6 +42,8 @@ MIXERS: dict[type[config.Spec], Callable[[config.ModelConfig, int], Mixer]] = {
     config.MLA: LatentAttention,
     config.SlidingWindow: windowed,
     config.GatedDeltaNet: GatedDeltaNet,
+    config.KimiDelta: KimiDelta,
+    config.Lightning: Lightning,
 }
 """Kind of mixer -> its module, made of a config and the number of its layer."""
 

@@ -1,8 +1,9 @@
 """What decoding keeps of the past, one small object per layer under one protocol.
 
 Softmax layers keep keys and values (`KVCache`), or short vectors that both unfold from (`LatentCache`); under a window
-only those of the last w tokens, so the bytes stop growing. Delta layers keep a state of fixed size and the tail of
-their convolution (`StateCache`). Nothing is written in place, so a snapshot is a handful of references.
+only those of the last w tokens, so the bytes stop growing. Recurrent layers keep a state of fixed size (`StateCache`),
+those with a convolution the tail of its inputs as well (`ConvStateCache`). Nothing is written in place, so a snapshot
+is a handful of references.
 
 The law that the tests hold every stage to: a full forward pass, a prefill followed by decoding, and any chunking of
 the text give the same logits.
@@ -122,12 +123,21 @@ class LatentCache(SightCache):
 
 
 class StateCache(LayerCache):
-    """The state (B, H, Dk, Dv) of one recurrent layer and the last inputs (B, taps-1, channels) of its convolution."""
+    """The state (B, H, Dk, Dv) of one recurrent layer, always in fp32 or fp64."""
+
+    held: tuple[str, ...] = ("state",)
+
+    def __init__(self) -> None:
+        self.state: Tensor | None = None
+
+
+class ConvStateCache(StateCache):
+    """The same, and the last inputs (B, taps-1, channels) of the layer's convolution."""
 
     held = ("state", "tail")
 
     def __init__(self) -> None:
-        self.state: Tensor | None = None
+        super().__init__()
         self.tail: Tensor | None = None
 
 

@@ -15,7 +15,10 @@ from morph.config import (
     GatedDeltaNet,
     InLayer,
     Interleaved,
+    KimiDelta,
     LearnedPosition,
+    Lightning,
+    Listed,
     LogitCap,
     LogitScale,
     ModelConfig,
@@ -27,6 +30,8 @@ from morph.config import (
     Rotary,
     Sinusoid,
     SlidingWindow,
+    Spec,
+    State,
 )
 
 NORMS = ("attention.norm", "feed_forward.norm", "final_norm")
@@ -71,6 +76,8 @@ WHERE = {
     "depth-scaled-sandwich": "on both ends, gain 1/√L",
     "post-branch": "after the branch",
     "parallel": "one for both branches",
+    "by-mixer": "before states, after softmax",
+    "on-normed-stream": "on the stream, before a branch",
 }
 """Where a sublayer's norms stand, in words, for each placement."""
 
@@ -224,8 +231,8 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
     else:
         shared, extras = f"{attention.n_kv_heads} KV heads", _extras(attention)
         heads = {"query": attention.n_heads, "key_value": attention.n_kv_heads}
-    is_hybrid = isinstance(config.layout, Interleaved) and isinstance(config.layout.local, GatedDeltaNet)
-    name, of = ("DeltaNet and attention", "softmax: ") if is_hybrid else ("Attention", "")
+    local = config.layout.local if isinstance(config.layout, Interleaved | Listed) else None
+    name, of = (f"{STATES[type(local)]} and attention", "softmax: ") if isinstance(local, State) else ("Attention", "")
     return (
         _sublayer_norm(config, "attention.norm"),
         Organ(
@@ -260,18 +267,23 @@ def _qk_norm(spec: QKNorm) -> str:
     return where.get(spec.kind, "on q and k")
 
 
+STATES: dict[type[Spec], str] = {GatedDeltaNet: "DeltaNet", KimiDelta: "KDA", Lightning: "Lightning"}
+"""Kind of mixer with a state -> its name."""
+
+
 def _mask(config: ModelConfig) -> Organ:
     """One period of layers (all of them when the model has fewer), each "full", "window" or "state"."""
     layout = config.layout
     period = min(layout.n_local + 1 if isinstance(layout, Interleaved) else 4, config.n_layers)
     mixers = [config.mixer(layer) for layer in range(period)]
     windows = [mixer.window for mixer in mixers if isinstance(mixer, SlidingWindow)]
-    states = sum(isinstance(mixer, GatedDeltaNet) for mixer in mixers)
-    full = period - len(windows) - states
-    kinds = {SlidingWindow: "window", GatedDeltaNet: "state"}
+    states = [mixer for mixer in mixers if isinstance(mixer, State)]
+    full = period - len(windows) - len(states)
+    kinds = {SlidingWindow: "window", **dict.fromkeys(STATES, "state")}
     data: dict[str, Any] = {"layers": [kinds.get(type(mixer), "full") for mixer in mixers], "seen": 1.0}
     if states:
-        return Organ("attention.mask", "attention", "State and mask", f"{states} DeltaNet, {full} softmax", data)
+        name = STATES[type(states[0])]
+        return Organ("attention.mask", "attention", "State and mask", f"{len(states)} {name}, {full} softmax", data)
     if not windows:
         return Organ("attention.mask", "attention", "Causal mask", "every layer sees all", data)
     data["seen"] = min(1.0, windows[0] / config.context_length)
