@@ -39,6 +39,9 @@ ELSEWHERE = {
     "embedding-scale": "test_stream.test_rows_as_they_are_are_the_table_times_its_root_width",
     "mla": "test_latent.test_without_rotation_and_norms_it_is_its_base_at_low_rank",
     "hybrid-mla": "test_latent.test_without_rotation_and_norms_it_is_its_base_at_low_rank",
+    "hybrid-gated": "test_states.test_gates_of_one_half_beside_states",
+    "kda": "test_states.test_kda_with_one_decay_for_a_head_is_the_gated_delta_rule",
+    "lightning": "test_states.test_on_keys_at_right_angles_lightning_is_the_gated_delta_rule",
     "dropout": "test_stream.test_dropout_keeps_the_mean",
 }
 """Fork -> the test, file and name, that asserts its relation."""

@@ -279,7 +279,7 @@ def _mask(config: ModelConfig) -> Organ:
     windows = [mixer.window for mixer in mixers if isinstance(mixer, SlidingWindow)]
     states = [mixer for mixer in mixers if isinstance(mixer, State)]
     full = period - len(windows) - len(states)
-    kinds = {SlidingWindow: "window", **dict.fromkeys(STATES, "state")}
+    kinds: dict[type[Spec], str] = {SlidingWindow: "window", **dict.fromkeys(STATES, "state")}
     data: dict[str, Any] = {"layers": [kinds.get(type(mixer), "full") for mixer in mixers], "seen": 1.0}
     if states:
         name = STATES[type(states[0])]
