@@ -6,7 +6,7 @@ compared before the first number is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from morph.config import AllGlobal, ModelConfig, diff
+from morph.config import AllGlobal, DenseFirst, ModelConfig, MoE, NoBalance, SelectionBias, diff
 from morph.errors import MorphError, nearest
 from morph.hf.families import FAMILIES
 from morph.hf.families.family import Family
@@ -43,16 +43,18 @@ def read_config(folder: str | Path) -> ModelConfig:
         return _config(held)[1]
 
 
-def load(folder: str | Path, dtype: torch.dtype | None = None) -> Decoder:
+def load(folder: str | Path, dtype: torch.dtype | None = None, *, skip: Sequence[str] = ()) -> Decoder:
     """The model of a checkpoint folder, in evaluation mode on the CPU.
 
     Args:
         folder: holds config.json and model.safetensors (or several with an index).
         dtype: floating-point type of all weights; None keeps each in the file's.
+        skip: names or patterns of weights to leave where they are, such as "mtp.*": parts that the model works without
+            and Morph does not have.
 
     Raises:
-        MorphError: for a family or option that Morph does not know; a weight that is unknown, missing or of another
-            shape than the config says; pickled, damaged or missing files.
+        MorphError: for a family or option that Morph does not know; a weight that is unknown (and not in `skip`),
+            missing or of another shape than the config says; pickled, damaged or missing files.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise MorphError(f"dtype = {dtype!r}: give a floating-point type such as torch.bfloat16, or None to keep it")
@@ -62,12 +64,12 @@ def load(folder: str | Path, dtype: torch.dtype | None = None) -> Decoder:
         _fill_buffers(model)
         shards = held.shard_of()
         rules = _rules_for(family, config, shards)
-        _check_names(held, family, config, rules, shards, model)
+        _check_names(held, family, config, rules, shards, model, skip)
         for shard, theirs in _by_last_shard(rules, shards):
             for rule in theirs:
                 tensors = rule.read(tuple(held.tensor(shards[name], name) for name in rule.theirs))
                 for name, tensor in zip(rule.ours, tensors, strict=True):
-                    _put(model, name, tensor.to(dtype or tensor.dtype))
+                    _put(model, name, tensor, dtype)
             held.close(shard)
     return model.eval()
 
@@ -100,10 +102,23 @@ def _rules_for(family: Family, config: ModelConfig, names: dict[str, str]) -> li
 
 
 def _check_names(
-    folder: Folder, family: Family, config: ModelConfig, rules: list[Rule], shards: dict[str, str], model: Decoder
+    folder: Folder,
+    family: Family,
+    config: ModelConfig,
+    rules: list[Rule],
+    shards: dict[str, str],
+    model: Decoder,
+    skip: Sequence[str],
 ) -> None:
     """Raise MorphError for the first weight that is missing, of another shape, or unknown."""
     expected = expected_tensors(model, rules)
+    for pattern in skip:
+        matched = [name for name in shards if fnmatchcase(name, pattern)]
+        if not matched:
+            raise MorphError(f"skip: no weight of {folder.path} is called {pattern!r}; leave the pattern out")
+        needed = [name for name in matched if name in expected]
+        if needed:
+            raise MorphError(f"skip: {pattern!r} leaves out {needed[0]}, which the model needs; choose a narrower one")
     for name, wanted in expected.items():
         if name not in shards:
             raise MorphError(
@@ -116,7 +131,7 @@ def _check_names(
                 f"{folder.path}: weight {name} has shape {found}, but config.json asks for {tuple(wanted.shape)}; "
                 f"the two are of different models"
             )
-    passed_over = family.ignored(config)
+    passed_over = (*family.ignored(config), *skip)
     unknown = [n for n in shards if n not in expected and not any(fnmatchcase(n, p) for p in passed_over)]
     if config.tied and family.tied_copy in unknown:
         _check_tied(folder, family, rules, shards)
@@ -125,8 +140,16 @@ def _check_names(
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         raise MorphError(
             f"{folder.path}: weight {unknown[0]}{more} has no place in a {family.model_type} model with this "
-            f"config.json; the two are of different models, or Morph does not know this part"
+            f"config.json; the two are of different models, or it is of a part that Morph does not have: to load the "
+            f"rest, name it in skip, such as skip=[{_pattern(unknown[0])!r}]"
         )
+
+
+def _pattern(name: str) -> str:
+    """A pattern for all weights of the part that this one belongs to: its layer, or its first word."""
+    words = name.split(".")
+    numbers = [i for i, word in enumerate(words) if word.isdigit()]
+    return ".".join(words[: numbers[0] + 1 if numbers else 1]) + ".*"
 
 
 def _check_tied(folder: Folder, family: Family, rules: list[Rule], shards: dict[str, str]) -> None:
@@ -169,16 +192,17 @@ def _by_last_shard(rules: list[Rule], shards: dict[str, str]) -> Iterator[tuple[
     yield from sorted(groups.items())
 
 
-def _put(model: Decoder, name: str, tensor: Tensor) -> None:
-    """Give the model a tensor in the place of one without storage."""
+def _put(model: Decoder, name: str, tensor: Tensor, dtype: torch.dtype | None) -> None:
+    """Give the model a tensor in the place of one without storage; buffers keep their own precision."""
     path, _, leaf = name.rpartition(".")
     owner = model.get_submodule(path)
     held = getattr(owner, leaf)
     assert held.shape == tensor.shape, f"the rule for {name} makes {tuple(tensor.shape)} of {tuple(held.shape)}"
-    tensor = tensor.clone(
-        memory_format=torch.contiguous_format
-    )  # what was read lies in the file, or in another's memory
-    setattr(owner, leaf, nn.Parameter(tensor) if isinstance(held, nn.Parameter) else tensor)
+    is_parameter = isinstance(held, nn.Parameter)
+    tensor = tensor.to(dtype or tensor.dtype) if is_parameter else tensor.to(held.dtype)
+    # What was read lies in the file, or in another's memory.
+    tensor = tensor.clone(memory_format=torch.contiguous_format)
+    setattr(owner, leaf, nn.Parameter(tensor) if is_parameter else tensor)
 
 
 def _fill_buffers(model: Decoder) -> None:
@@ -307,4 +331,23 @@ def settled(config: ModelConfig) -> ModelConfig:
         attention = replace(attention, scale=None)
     plain = config.embedding_scale is not None and abs(config.embedding_scale / config.d_model**0.5 - 1) < 1e-12
     scale = None if plain else config.embedding_scale
-    return replace(config, layout=layout, attention=attention, embedding_scale=scale, dropout=None)
+    feed_forward = config.feed_forward
+    if isinstance(feed_forward, DenseFirst):
+        feed_forward = replace(feed_forward, experts=_settled_experts(feed_forward.experts))
+    elif isinstance(feed_forward, MoE):
+        feed_forward = _settled_experts(feed_forward)
+    return replace(
+        config,
+        layout=layout,
+        attention=attention,
+        embedding_scale=scale,
+        feed_forward=feed_forward,
+        dropout=None,
+    )
+
+
+def _settled_experts(experts: MoE) -> MoE:
+    """Experts without what spreads their load while training; a selection bias has a say later, too, at any rate."""
+    balance = SelectionBias() if isinstance(experts.balance, SelectionBias) else NoBalance()
+    own_width = experts.shared_width if experts.width_of_shared != experts.expert.width else None
+    return replace(experts, balance=balance, shared_width=own_width)

@@ -67,6 +67,20 @@ def fused(ours: Sequence[str], theirs: str, sizes: Sequence[int], dim: int = 0) 
     )
 
 
+def grouped(ours: Sequence[str], theirs: str, sizes: Sequence[int], groups: int) -> Rule:
+    """Several of ours that are one of theirs, in which `sizes` rows of each stand together, `groups` times."""
+
+    def read(tensors: Tensors) -> Tensors:
+        parts = tensors[0].unflatten(0, (groups, -1)).split(list(sizes), dim=1)
+        return tuple(part.flatten(0, 1) for part in parts)
+
+    def write(tensors: Tensors) -> Tensors:
+        parts = [tensor.unflatten(0, (groups, -1)) for tensor in tensors]
+        return (torch.cat(parts, dim=1).flatten(0, 1),)
+
+    return Rule(tuple(ours), (theirs,), read, write)
+
+
 def stacked(ours: str, theirs: Sequence[str]) -> Rule:
     """One of ours whose first axis (experts) they keep as separate tensors."""
     return Rule((ours,), tuple(theirs), lambda tensors: (torch.stack(tensors),), lambda tensors: tensors[0].unbind(0))

@@ -25,9 +25,17 @@ from morph.nn.position import yarn_scale
 
 
 def read_rotation(
-    settings: Settings, base: float, context: int, pairing: Pairing = "half-split", fraction: float = 1.0
+    settings: Settings,
+    base: float,
+    context: int,
+    pairing: Pairing = "half-split",
+    fraction: float = 1.0,
+    ignored: tuple[str, ...] = (),
 ) -> Rotation:
-    """The one rotation of a model; `base` and `fraction` are what transformers assumes where the keys are missing."""
+    """The one rotation of a model; `base` and `fraction` are what transformers assumes where the keys are missing.
+
+    `ignored` are keys of the table that mean nothing for text.
+    """
     base = settings.number("rope_theta", base)
     fraction = settings.number("partial_rotary_factor", fraction)
     newer, older = settings.table("rope_parameters"), settings.table("rope_scaling")
@@ -36,6 +44,7 @@ def read_rotation(
     table = newer or older
     if table is None:
         return _plain(base, fraction, pairing)
+    table.ignore(*ignored)
     return read_table(table, base, context, pairing, fraction)
 
 
