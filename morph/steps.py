@@ -337,15 +337,17 @@ def slug_of(stage: int | str) -> str:
     return SLUGS[number_of(stage)]
 
 
-def size_of(size: str) -> Size:
-    """The widths of a named size. Raises `MorphError` for an unknown name."""
+def size_of(size: str | Size) -> Size:
+    """The widths of a named size, or those given. Raises `MorphError` for an unknown name."""
+    if isinstance(size, Size):
+        return size
     if size not in SIZES:
         raise MorphError(f"unknown size {size!r}: choose one of {', '.join(SIZES)}{nearest(size, SIZES)}")
     return SIZES[size]
 
 
-def stage(number: int | str, size: str = "tiny") -> ModelConfig:
-    """The config after steps 1 to `number` (0, or "2017", is the original block).
+def stage(number: int | str, size: str | Size = "tiny") -> ModelConfig:
+    """The config after steps 1 to `number` (0, or "2017", is the original block), at a named size or at widths given.
 
     Raises:
         MorphError: for an unknown stage or size.

@@ -30,7 +30,7 @@ JOIN = "+"
 """Stands between the parts of a composition's name."""
 
 
-def fork(slug: str, size: str = "tiny") -> ModelConfig:
+def fork(slug: str, size: str | Size = "tiny") -> ModelConfig:
     """The config of a fork: its base with its one change.
 
     Raises:
@@ -42,7 +42,7 @@ def fork(slug: str, size: str = "tiny") -> ModelConfig:
     return entry.apply(config_of(entry.base, size), size_of(size))
 
 
-def compose(*words: int | str, size: str = "tiny") -> ModelConfig:
+def compose(*words: int | str, size: str | Size = "tiny") -> ModelConfig:
     """A stage or fork, and the changes of further steps and forks made to it one after another.
 
     `compose("hybrid", "attention-sink", "sandwich-norm")` is stage 14 with two forks; `compose("2017", "rope", "gqa")`
@@ -51,7 +51,7 @@ def compose(*words: int | str, size: str = "tiny") -> ModelConfig:
     Args:
         words: what to start from, then steps and forks, each a number or a slug. A slug that comes first stands for
             all that led to it, a later one for its own change alone.
-        size: a named size.
+        size: a named size, or widths of your own.
 
     Raises:
         MorphError: for an unknown name or size, and for a change that does not fit what stands before it, or that
@@ -62,24 +62,29 @@ def compose(*words: int | str, size: str = "tiny") -> ModelConfig:
     widths, names = size_of(size), [_slug(word) for word in words]
     config = fork(names[0], size) if names[0] in FORKS else stage(names[0], size)
     for place, name in enumerate(names[1:], start=1):
-        config = _changed(config, name, widths, JOIN.join(names[:place]))
+        config = apply(name, config, widths, before=JOIN.join(names[:place]))
     return config
 
 
-def _changed(config: ModelConfig, slug: str, size: Size, before: str) -> ModelConfig:
-    """`config`, which `before` names, with one change more."""
+def apply(slug: str, config: ModelConfig, size: Size, before: str = "") -> ModelConfig:
+    """A config with the change of one step or fork made to it; `before` names it where the change is refused.
+
+    Raises:
+        MorphError: when the change does not fit, or changes nothing.
+    """
     if slug not in CHANGES:
         raise MorphError(f"{slug!r} is what all steps start from and no change: let it come first")
+    told = repr(before) if before else "this config"
     try:
         after = CHANGES[slug].apply(config, size)
     except MorphError as error:
-        raise MorphError(f"{slug!r} does not fit {before!r}: {error}") from None
+        raise MorphError(f"{slug!r} does not fit {told}: {error}") from None
     if after == config:
-        raise MorphError(f"{slug!r} changes nothing in {before!r}, which has it already: leave it out")
+        raise MorphError(f"{slug!r} changes nothing in {told}, which has it already: leave it out")
     return after
 
 
-def config_of(word: int | str, size: str = "tiny") -> ModelConfig:
+def config_of(word: int | str, size: str | Size = "tiny") -> ModelConfig:
     """The config of a stage (0 to 14, or its slug), of a fork, or of several joined by +, as `compose` makes it.
 
     Raises:
