@@ -318,20 +318,20 @@ def sweep(
 
 @app.command()
 def generate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run that morph train wrote.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="A run, or a Hugging Face checkpoint.", show_default=False)],
     prompt: Annotated[str, typer.Option(help="Text to continue.")],
-    max_new_tokens: Annotated[int, typer.Option(help="Bytes to write.")] = 200,
-    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest byte.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest bytes.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens to write; a run's are bytes.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Sample among the likeliest bytes that hold probability p.")
+        float | None, typer.Option(help="Sample among the likeliest tokens that hold probability p.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
 ) -> None:
-    """Continue a prompt with a trained run, decoding with the cache."""
-    from morph.train.session import continue_text
+    """Continue a prompt with the model in a folder, decoding with the cache."""
+    from morph.writing import continue_text
 
-    print(continue_text(run, prompt, max_new_tokens, temperature, top_k, top_p, seed))
+    print(continue_text(folder, prompt, max_new_tokens, temperature, top_k, top_p, seed))
 
 
 @app.command()

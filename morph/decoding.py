@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import torch
 from jaxtyping import Float, Int
@@ -49,6 +50,7 @@ def generate(
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
+    stop: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B S_new"]:
     """Continue each row of `ids` by `max_new_tokens` tokens.
@@ -57,10 +59,11 @@ def generate(
         ids: prompts, (B, S), padded on the left where their `lengths` differ.
         temperature: 0 for greedy; below 1 sharper, above 1 flatter.
         top_k, top_p: see `next_token_probabilities`.
+        stop: ids that end a text. A row that has written one repeats it; when all have, nothing more is written.
         generator: source of randomness, on the CPU; a fresh one seeded 0 if None, so that a call can be repeated.
 
     Returns:
-        (B, S + max_new_tokens): the prompts and what follows.
+        (B, S + max_new_tokens), or fewer columns where all rows ended earlier: the prompts and what follows.
 
     Raises:
         MorphError: for an impossible temperature, top_k or top_p, a row of length 0, no token to make, or more
@@ -81,15 +84,20 @@ def generate(
     longest = ids.shape[-1] if lengths is None else int(lengths.max())
     model.check_length(longest + max_new_tokens - 1)  # the last token is written and never read
     generator = generator or torch.Generator().manual_seed(0)
+    ends = torch.tensor(sorted(stop), dtype=ids.dtype, device=ids.device)
     was_training = model.training
     model.eval()
     try:
         cache = model.new_cache(len(ids))
         logits = model(ids, lengths=lengths, cache=cache)[:, -1]
+        ended = torch.zeros(len(ids), 1, dtype=torch.bool, device=ids.device)
         for made in range(max_new_tokens):
             chances = next_token_probabilities(logits.float().cpu(), temperature, top_k, top_p)
             new = torch.multinomial(chances, 1, generator=generator).to(ids.device)
-            ids = torch.cat((ids, new), dim=1)
+            new = torch.where(ended, ids[:, -1:], new)
+            ids, ended = torch.cat((ids, new), dim=1), torch.isin(new, ends)
+            if bool(ended.all()):
+                break
             if made + 1 < max_new_tokens:
                 logits = model(new, cache=cache)[:, -1]
     finally:

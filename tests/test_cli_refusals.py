@@ -95,7 +95,7 @@ ATTACKS = [
     (["generate", "text", "--prompt", "\ud800"], "the prompt has a character that is no text, at 0"),
     (["count", "0", "--context", str(10**29)], "give 1 to 1,000,000,000,000 tokens"),
     (["render", "rope", "--frames", "9" * 5000], "is no list of frames"),
-    (["render", "rope", "--model", LONG], "is no folder of a run, no stage and no fork"),
+    (["render", "rope", "--model", LONG], "is no folder of a run or checkpoint, no stage and no fork"),
     (["render", "rope", "--model", "9", "--seed", str(2**32)], "seed is 4294967296: give a whole number from 0 to"),
     (["render", "morph", "--out", "tube/x"], "tube is a file"),
     (["show", "alibi", "--size", "huge"], "unknown size 'huge'"),
@@ -197,7 +197,7 @@ def test_an_interrupted_command_says_so(
                 raise ImportError("interrupted while loading") from None
             raise
 
-    for target in ("morph.forks.stage", "morph.train.session.continue_text", "morph.rendering.command.render_all"):
+    for target in ("morph.forks.stage", "morph.writing.continue_text", "morph.rendering.command.render_all"):
         monkeypatch.setattr(target, interrupted)
     before = signal.getsignal(number)
     one_line(run_morph(*command), "morph: interrupted\n", code=130)

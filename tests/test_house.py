@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # from the ground up
     ["morph.errors"],
+    ["morph.vocabulary"],
     ["morph.spec"],
     ["morph.records"],
     ["morph.config"],
@@ -22,6 +23,8 @@ FLOORS = [  # from the ground up
     ["morph.measure", "morph.decoding"],
     ["morph.train", "morph.telling"],
     ["morph.hf"],
+    ["morph.folder"],
+    ["morph.writing"],
     ["morph.story", "morph.checks", "morph.doctor"],
     ["scenes"],
     ["morph.widgets"],

@@ -217,7 +217,7 @@ def test_a_decoder_of_the_readers_is_shown() -> None:
     config = dataclasses.replace(morph.stage(8, "nano"), n_layers=2)
     mine = figure("residual", model=morph.build(config, seed=3), seed=3)
     assert mine.frames[4].arrays["attention"].values.shape == (2,)
-    with pytest.raises(MorphError, match="no folder of a run"):
+    with pytest.raises(MorphError, match="no folder of a run or checkpoint"):
         figure("residual", model="no-such-model")
 
 

@@ -415,5 +415,5 @@ def test_a_head_of_one_pair() -> None:
 
 
 def test_an_unknown_model_is_one_clear_line() -> None:
-    with pytest.raises(MorphError, match="is no folder of a run, no stage and no fork"):
+    with pytest.raises(MorphError, match="is no folder of a run or checkpoint, no stage and no fork"):
         figure("rope", model="windowz")

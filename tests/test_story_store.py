@@ -106,7 +106,7 @@ def test_what_is_no_figure_is_named(place: Path, name: str) -> None:
 
 @pytest.mark.parametrize("model", ["", "x" * 5000, "a\0b", 3.7])
 def test_what_is_no_model_is_named(place: Path, model: str) -> None:
-    with pytest.raises(MorphError, match="is no folder of a run, no stage and no fork"):
+    with pytest.raises(MorphError, match="is no folder of a run or checkpoint, no stage and no fork"):
         store.stored("rope", model=model)
 
 

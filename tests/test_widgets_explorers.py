@@ -139,5 +139,5 @@ def test_a_token_of_the_text_is_chosen() -> None:
 def test_models_without_the_organ_are_refused() -> None:
     with pytest.raises(MorphError, match="has no router"):
         RouterView(9)
-    with pytest.raises(MorphError, match="'mask' is no folder of a run, no stage and no fork"):
+    with pytest.raises(MorphError, match="'mask' is no folder of a run or checkpoint, no stage and no fork"):
         AttentionExplorer("mask")

@@ -17,31 +17,35 @@ from morph.model import Decoder
 from morph.story.frame import Array, Claim, Frame
 from morph.story.stream import states_in
 from morph.story.subject import Subject
-from morph.story.text import shown
 from morph.story.threads import one_thread
 
 MOST_TOKENS = 96
-"""Bytes of a reader's text: more could not be read in a map."""
+"""Of a reader's text: more could not be read in a map."""
 LENS_TOP = 3
 """Next tokens listed at each depth of a token's way."""
 
 
-def tokens_of(text: str, vocab_size: int = 256) -> list[int]:
-    """The bytes of a text. Raises `MorphError` for none, for too many, and for one outside the vocabulary."""
+def tokens_of(source: Subject, text: str) -> list[int]:
+    """The ids of a text as the model reads it, what stands before every text included.
+
+    Raises:
+        MorphError: for no text, for too much of it, and for an id outside the model's vocabulary.
+    """
     if not isinstance(text, str):
         raise MorphError(f"the text is {type(text).__name__}, not a string; give a string")
-    try:
-        data = list(text.encode())
-    except UnicodeEncodeError as error:
-        half = text[error.start]
-        raise MorphError(f"{half!r} at {error.start} is half a character and has no bytes; leave it out") from None
-    if not data:
-        raise MorphError(f"the text is empty; write 1 to {MOST_TOKENS} bytes")
-    if len(data) > MOST_TOKENS:
-        raise MorphError(f"the text has {len(data)} bytes and {MOST_TOKENS} can be shown; cut it")
-    if max(data) >= vocab_size:
-        raise MorphError(f"byte {max(data)} is outside this model's vocabulary of {vocab_size}; write other letters")
-    return data
+    for i, sign in enumerate(text):
+        if 0xD800 <= ord(sign) < 0xE000:
+            raise MorphError(f"{sign!r} at {i} is half a character and has no bytes; leave it out")
+    vocabulary, size = source.vocabulary, source.config.vocab_size
+    unit = vocabulary.unit
+    if not text:
+        raise MorphError(f"the text is empty; write 1 to {MOST_TOKENS} {unit}s")
+    ids = [*vocabulary.start, *vocabulary.read(text)]
+    if len(ids) > MOST_TOKENS:
+        raise MorphError(f"the text has {len(ids)} {unit}s and {MOST_TOKENS} can be shown; cut it")
+    if max(ids) >= size:
+        raise MorphError(f"{unit} {max(ids)} is outside this model's vocabulary of {size}; write other letters")
+    return ids
 
 
 def attention(source: Subject, text: str) -> Frame:
@@ -74,7 +78,7 @@ def attention(source: Subject, text: str) -> Frame:
             ),
         },
         facts={
-            "tokens": [shown(i) for i in ids], "layers": layers, "windows": windows, "missing": missing,
+            "tokens": [source.shown(i) for i in ids], "layers": layers, "windows": windows, "missing": missing,
             "model": source.name,
         },
         source=f"A traced pass of {source.name}",
@@ -94,9 +98,7 @@ def token_trace(source: Subject, text: str) -> Frame:
     model, depth = source.model, len(source.model.blocks)
     stream = states_in(seen, depth)  # (2L + 1, S, D)
     writes = stream[1:] - stream[:-1]
-    with torch.no_grad():
-        lens = torch.nn.functional.linear(model.norm(stream), model.head_weight)
-    top = lens.softmax(-1).topk(LENS_TOP, dim=-1)
+    likely, probability = zip(*(_lens(model, state) for state in stream))
     logits = seen["logits"][0]
     following = torch.tensor([*ids[1:], 0])
     surprise = torch.nn.functional.cross_entropy(logits, following, reduction="none") / np.log(2)
@@ -116,14 +118,18 @@ def token_trace(source: Subject, text: str) -> Frame:
                 torch.nn.functional.cosine_similarity(writes, stream[:-1], dim=-1), ("write", "token"),
                 "differences of the stream, with the stream before",
             ),
-            "likely": Array(values=top.indices.numpy(), axes=("depth", "token", "rank"), source="norm and head"),
-            "probability": _array(top.values, ("depth", "token", "rank"), "softmax of head(norm(stream))"),
+            "likely": Array(
+                values=torch.stack(likely).numpy(), axes=("depth", "token", "rank"), source="norm and head"
+            ),
+            "probability": _array(
+                torch.stack(probability), ("depth", "token", "rank"), "softmax of head(norm(stream))"
+            ),
             "surprise": _array(surprise, ("token",), "logits, and the token that follows"),
             "predicted": Array(values=logits.argmax(-1).numpy(), axes=("token",), source="logits"),
         },
         facts={
-            "tokens": [shown(i) for i in ids], "writes": names, "model": source.name,
-            "likely": [[[shown(int(i)) for i in row] for row in at] for at in top.indices],
+            "tokens": [source.shown(i) for i in ids], "writes": names, "model": source.name,
+            "likely": [[[source.shown(i) for i in row] for row in at.tolist()] for at in likely],
         },
         source=f"A traced pass of {source.name}",
     )  # fmt: skip
@@ -161,16 +167,24 @@ def routing(source: Subject, text: str) -> Frame:
             "load": Array(values=load.numpy(), axes=("layer", "expert"), source="how often each was chosen"),
         },
         facts={
-            "tokens": [shown(i) for i in ids], "layers": layers, "n_experts": moe.n_experts, "top_k": moe.top_k,
+            "tokens": [source.shown(i) for i in ids], "layers": layers, "n_experts": moe.n_experts, "top_k": moe.top_k,
             "n_shared": moe.n_shared, "model": source.name,
         },
         source=f"A traced pass of {source.name}",
     )  # fmt: skip
 
 
+@torch.no_grad()
+def _lens(model: Decoder, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The most probable next tokens where the head reads one depth of the stream, (S, D): ids and probabilities."""
+    said = torch.nn.functional.linear(model.norm(state), model.head_weight)
+    top = said.softmax(-1).topk(LENS_TOP, dim=-1)
+    return top.indices, top.values
+
+
 @one_thread()
 def _traced(source: Subject, text: str) -> tuple[list[int], Trace]:
-    ids = tokens_of(text, source.config.vocab_size)
+    ids = tokens_of(source, text)
     model: Decoder = source.model
     with torch.no_grad(), morph.trace(model) as seen:
         model(torch.tensor([ids]))

@@ -28,7 +28,6 @@ from morph.story.frame import Array, Claim, Figure, Frame, absent
 from morph.story.masks_depth import reach_frames, work_frame
 from morph.story.masks_field import olmo_frame, sink_frame, tables_frame
 from morph.story.subject import Subject, subject
-from morph.story.text import shown
 from morph.story.threads import one_thread
 from morph.story.written import in_bytes
 
@@ -176,9 +175,10 @@ def _layer_facts(look: Look, layer: int) -> dict[str, Any]:
         "cell": -(-look.length // CELLS),
         "limit": look.limit,
         "sink": look.subject.has_sink,
-        "query": shown(ids[-1]),
+        "query": look.subject.shown(ids[-1]),
         "strongest": [
-            {"key": shown(ids[i]), "back": len(last) - 1 - int(i), "weight": round(float(last[i]), 3)} for i in best
+            {"key": look.subject.shown(ids[i]), "back": len(last) - 1 - int(i), "weight": round(float(last[i]), 3)}
+            for i in best
         ],
     }
 

@@ -147,7 +147,7 @@ def _dense(subject: Subject, count: int, here: Routing | None = None) -> Frame:
             "n_experts": here.probabilities.shape[1] if here else 4 * count, "n_shared": 0,
             "matrices": {name: list(p.shape) for name, p in _matrices(subject, layer)},
         },
-        source=f"{name}, reading a passage of Python.",
+        source=f"{name}, reading {subject.reads}.",
     )  # fmt: skip
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import morph
 from morph.nn.moe import MixtureOfExperts
 from morph.story.subject import Subject
-from morph.story.text import shown
 
 TOKENS = 16
 """Of the passage: as many as can be read as rows of a picture."""
@@ -92,7 +91,7 @@ def route(subject: Subject, length: int, batch: int = 1) -> Routing:
     has_bias = f"{of}.router.selection_bias" in seen
     return Routing(
         layer=layer,
-        tokens=tuple(shown(int(t)) for t in ids.flatten()),
+        tokens=tuple(subject.shown(int(t)) for t in ids.flatten()),
         probabilities=probabilities,
         bias=read("router.selection_bias") if has_bias else None,
         chosen=read("router.chosen"),
@@ -111,7 +110,7 @@ def slices(subject: Subject, layer: int, length: int, count: int) -> tuple[tuple
     hidden, _ = passing(subject, down, ids)
     cuts = zip(hidden[0].tensor_split(count, dim=-1), down.weight.tensor_split(count, dim=1), strict=True)
     sizes = torch.stack([(part @ matrix.T).norm(dim=-1) for part, matrix in cuts], dim=-1)
-    return tuple(shown(int(t)) for t in ids[0]), sizes.numpy()
+    return tuple(subject.shown(int(t)) for t in ids[0]), sizes.numpy()
 
 
 def passing(subject: Subject, module: nn.Module, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +147,7 @@ def facts_of(subject: Subject, here: Routing) -> dict[str, Any]:
 
 def reads(subject: Subject) -> str:
     """Where the numbers come from, cut to one line."""
-    return f"{named(subject)}, reading a passage of Python."
+    return f"{named(subject)}, reading {subject.reads}."
 
 
 def router_of(here: Routing) -> str:

@@ -12,7 +12,6 @@ from morph.config import GatedDeltaNet
 from morph.nn.norm import ZeroCentredRMSNorm
 from morph.story.frame import Claim, Frame, absent
 from morph.story.residual_kit import FEATURES, WORDS, Material, drawn, make, near, numbers, rms_of
-from morph.story.text import shown
 
 
 def bus(m: Material) -> Frame:
@@ -20,13 +19,16 @@ def bus(m: Material) -> Frame:
     it, config = m.it, m.it.subject.config
     S, D = it.states.shape[1:]
     token = it.tokens[-1]
-    scaled = it.subject.model.embedding.weight[token].detach() * D**0.5
+    factor = config.embedding_factor
+    scaled = it.subject.model.embedding.weight[token].detach() * factor
+    unit, word = it.subject.vocabulary.unit.capitalize(), it.subject.shown(token)
+    scale = f"√{D}" if config.embedding_scale is None else f"{factor:g}"
     return make(
         m,
         "shown",
         key="bus",
         title="A token enters the bus",
-        caption=f"Byte “{shown(token)}” becomes {D} numbers. They enter one tensor of shape (1, {S}, {D}), "
+        caption=f"{unit} “{word}” becomes {D} numbers. They enter one tensor of shape (1, {S}, {D}), "
         "which every layer reads from and writes to.",
         alt=f"The last {WORDS} of {S} tokens, each with a column of {drawn(D)} of its {D} numbers; the column of "
         f"the last token stands on a thick line, the residual stream, that runs on through {config.n_layers} layers.",
@@ -36,10 +38,10 @@ def bus(m: Material) -> Frame:
         ),
         arrays={
             "stream": numbers(it.states[0, -WORDS:, :FEATURES].T, ("feature", "token"), "stream[0], last tokens"),
-            "embedding": numbers(scaled[:FEATURES], ("feature",), f"embedding.weight[{token}] × √{D}"),
+            "embedding": numbers(scaled[:FEATURES], ("feature",), f"embedding.weight[{token}] × {scale}"),
             "position": numbers((it.states[0, -1] - scaled)[:FEATURES], ("feature",), "stream - scaled embedding"),
         },
-        facts={"words": [shown(t) for t in it.tokens[-WORDS:]], "tokens": S, "shown": min(D, FEATURES)},
+        facts={"words": [it.subject.shown(t) for t in it.tokens[-WORDS:]], "tokens": S, "shown": min(D, FEATURES)},
     )
 
 

@@ -14,7 +14,6 @@ from morph.nn.position import sinusoid_table
 from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.rope_layer import EXACT, Layer
 from morph.story.subject import Subject, siblings
-from morph.story.text import shown
 from morph.story.written import percent, small
 
 WORDS = 8
@@ -32,7 +31,7 @@ GRID = 16
 
 def shuffle(subject: Subject, layer: Layer) -> Frame:
     """What a shuffle of the tokens does to the outputs of one layer that is told nothing of places."""
-    start = _distinct(layer.ids, WORDS)
+    start = _distinct(subject, layer.ids, WORDS)
     rows = slice(start, start + WORDS)
     order = _shuffled(WORDS, subject.seed)
     x = layer.x[rows]
@@ -48,7 +47,7 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
         "open_before": open_before[0][0, token], "open_after": open_after[0][0, followed],
         "causal_before": before["weights"][0, token], "causal_after": after["weights"][0, followed],
     }  # fmt: skip
-    words = [shown(token) for token in layer.ids[rows]]
+    words = [subject.shown(token) for token in layer.ids[rows]]
     where = f"blocks.{layer.index}.attention"
     least, most = float(change["open"].max()), float(change["causal"].max())
     title = "Shuffle the tokens"
@@ -111,13 +110,16 @@ def relative(new: np.ndarray, old: np.ndarray) -> np.ndarray:
     return np.asarray(change / size)
 
 
-def _distinct(ids: list[int], length: int) -> int:
-    """Where the first `length` tokens start that are all different and can be printed; 0 when there are none."""
+def _distinct(subject: Subject, ids: list[int], length: int) -> int:
+    """Where `length` tokens start that are all different and end no line: the shortest written, the first of those."""
+    best, shortest = 0, float("inf")
     for start in range(len(ids) - length + 1):
         few = ids[start : start + length]
-        if len(set(few)) == length and all(len(shown(token)) == 1 and token != 10 for token in few):
-            return start
-    return 0
+        words = [subject.shown(token) for token in few]
+        longest = max(map(len, words))
+        if len(set(few)) == length and not any("⏎" in word for word in words) and longest < shortest:
+            best, shortest = start, longest
+    return best
 
 
 def _shuffled(length: int, seed: int) -> list[int]:
@@ -233,7 +235,7 @@ def _refusal(model: Decoder, ids: torch.Tensor) -> str:
 
 def requirement(subject: Subject, layer: Layer) -> Frame:
     """One query and one key at all pairs of places: position added to what the layer reads, and rotation."""
-    first, second = _two(layer.ids)
+    first, second = _two(subject, layer.ids)
     a, b = (layer.x[i].expand(GRID, -1) for i in (first, second))
     wave = sinusoid_table(GRID, layer.x.shape[1], Sinusoid().base)
 
@@ -243,7 +245,7 @@ def requirement(subject: Subject, layer: Layer) -> Frame:
 
     maps = {"added": meet(None, wave), "turned": meet(layer.rope or Rope(), 0.0)}
     spread = {name: float(spread_along_diagonals(values).max()) for name, values in maps.items()}
-    words = shown(layer.ids[first]), shown(layer.ids[second])
+    words = subject.shown(layer.ids[first]), subject.shown(layer.ids[second])
     return Frame(
         key="requirement",
         title="The requirement",
@@ -281,8 +283,8 @@ def requirement(subject: Subject, layer: Layer) -> Frame:
     )  # fmt: skip
 
 
-def _two(ids: list[int]) -> tuple[int, int]:
-    """Indices of two different tokens that read well: the first two letters that differ."""
-    letters = [i for i, token in enumerate(ids) if chr(token).isalpha()] or [0]
+def _two(subject: Subject, ids: list[int]) -> tuple[int, int]:
+    """Indices of two different tokens that read well: the first two of letters that differ."""
+    letters = [i for i, token in enumerate(ids) if subject.shown(token).isalpha()] or [0]
     other = next((i for i in letters if ids[i] != ids[letters[0]]), len(ids) - 1)
     return letters[0], other

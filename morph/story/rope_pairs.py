@@ -14,7 +14,6 @@ from morph.config import Rotation
 from morph.story.frame import Array, Claim, Frame
 from morph.story.rope_layer import EXACT, TURN, Layer, dot, pairs
 from morph.story.subject import Subject
-from morph.story.text import shown
 from morph.story.written import small
 
 QUERY_AT, KEY_AT = 7, 4
@@ -58,7 +57,8 @@ class Live:
         queries, keys, n = pairs(q, len(speeds)), pairs(k, len(speeds)), 2 * len(speeds)
         rest = q[..., n:] @ k[..., n:].swapaxes(1, 2)
         pair = int(np.abs(speeds * QUERY_AT - 1.5).argmin())  # about a quarter turn at the query's place
-        head, tokens = _legible(queries[:, :, pair], keys[:, :, pair], float(speeds[pair]), layer.ids)
+        words = [subject.shown(token) for token in layer.ids]
+        head, tokens = _legible(queries[:, :, pair], keys[:, :, pair], float(speeds[pair]), words)
         return cls(subject, layer, rope, speeds, queries, keys, rest, head, pair, tokens)
 
     @property
@@ -74,6 +74,7 @@ class Live:
     @property
     def words(self) -> tuple[str, str]:
         """The two tokens, as written."""
+        shown = self.subject.shown
         return shown(self.layer.ids[self.tokens[0]]), shown(self.layer.ids[self.tokens[1]])
 
     @property
@@ -95,11 +96,11 @@ class Live:
         )
 
 
-def _legible(q: np.ndarray, k: np.ndarray, speed: float, ids: list[int]) -> tuple[int, tuple[int, int]]:
+def _legible(q: np.ndarray, k: np.ndarray, speed: float, words: list[str]) -> tuple[int, tuple[int, int]]:
     """Head and tokens, letters, whose query and key (H, S) are both long in a pair and stand well apart when turned."""
     long = np.minimum(np.abs(q)[:, :, None], np.abs(k)[:, None, :])
     apart = np.abs(np.angle(q[:, :, None] * k.conj()[:, None, :] * np.exp(1j * speed * (QUERY_AT - KEY_AT))))
-    reads = np.array([chr(token).isalpha() and chr(token) not in AVOIDED for token in ids])
+    reads = np.array([word.isalpha() and word not in AVOIDED for word in words])
     good = np.where((apart > 0.7) & (apart < 1.3) & reads[:, None] & reads, long, 0.01 * long)
     head, m, n = np.unravel_index(int(good.argmax()), good.shape)
     return int(head), (int(m), int(n))

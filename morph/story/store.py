@@ -1,9 +1,9 @@
 """Figures kept on disk: what was computed once for the same code, model and text is read back, without torch.
 
 A figure's name in the store is a hash of everything that it depends on: the package's files (recorded models among
-them), the options, the files of a reader's run or sweep, and the versions that do the arithmetic. Nothing in the store
-can therefore be out of date, and all of it may be deleted. It lies in the user's cache folder; `MORPH_CACHE` names
-another.
+them), the options, the files of a reader's run, checkpoint or sweep, and the versions that do the arithmetic. Nothing
+in the store can therefore be out of date, and all of it may be deleted. It lies in the user's cache folder;
+`MORPH_CACHE` names another.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ KEPT = 60
 _PACKAGE = Path(__file__).resolve().parent.parent
 _LEFT_OUT = ("widgets", "checks", "cli.py", "rendering", "tour.py", "doctor.py", "__main__.py")
 _KINDS = (".py", ".json", ".safetensors")
+_READ = (
+    "config.json", "recipe.json", "metrics.jsonl", "latest",
+    "tokenizer.json", "tokenizer_config.json", "generation_config.json",
+)  # fmt: skip
+"""Files of a model's folder that its figures depend on, beside its weights."""
 
 
 def folder() -> Path:
@@ -89,10 +94,12 @@ def _identity(value: Any) -> Iterator[str]:
     if path is not None and os.path.isfile(path):
         yield hashlib.sha256(path.read_bytes()).hexdigest()
     elif path is not None and os.path.isdir(path):
-        held = [path / "config.json", path / "recipe.json", path / "metrics.jsonl", path / "latest"]
+        held = [path / name for name in _READ]
         yield str(path.resolve())
         for file in (*held, *sorted(path.glob("checkpoints/*/state.json"))):
             yield hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "absent"
+        for file in sorted(path.glob("*.safetensors")):  # gigabytes: known by their size and date
+            yield f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}"
     elif hasattr(value, "state_dict"):
         yield repr(value.config)
         for name, tensor in value.state_dict().items():

@@ -1,4 +1,4 @@
-"""The model that a figure shows: a recorded one, a reader's own run, or a stage fresh from its seed.
+"""The model that a figure shows: a recorded one, a reader's own run, a released checkpoint, or a stage from its seed.
 
 Recorded models are part of the package: weights in bf16 with their config, recipe, seed, versions and metrics in the
 file's header. `python tools/record.py` trains them again.
@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,20 @@ from torch import Tensor
 import morph
 from morph.config import Attention, ModelConfig
 from morph.errors import MorphError, nearest
+from morph.folder import Folder, is_folder
 from morph.forks import FORKS, JOIN, config_of, name_of
 from morph.model import Decoder
 from morph.nn.attention import SoftmaxMixer
 from morph.steps import SLUGS, number_of, stage
-from morph.story.text import tokens
+from morph.story.text import PASSAGE, repeated
+from morph.vocabulary import Bytes, Numbers, Vocabulary
 
 RECORDED = ("deep", "windows", "sink", "experts", "experts-auxiliary", "experts-unbalanced")
 """Names of the recorded models; each is there for the seeds 0 and 1."""
 MOST_LETTERS = 24
-"""Of a run's name in a figure."""
+"""Of a folder's name in a figure."""
+RANDOM = 4096
+"""Ids drawn in the place of the passage where a model has no tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class Subject:
         seed: of its initial weights and its training.
         metrics: one record a step of its training, as in a run's `metrics.jsonl`; empty when untrained.
         provenance: JSON values for `Figure.provenance`.
+        vocabulary: what its ids stand for.
+        is_released: whether it comes from elsewhere, so that nobody here knows its initial weights.
     """
 
     model: Decoder
@@ -52,6 +59,8 @@ class Subject:
     seed: int
     metrics: tuple[dict[str, Any], ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
+    vocabulary: Vocabulary = field(default_factory=Bytes)
+    is_released: bool = False
 
     @property
     def config(self) -> ModelConfig:
@@ -71,18 +80,38 @@ class Subject:
         return {layer: mixer for layer, mixer in mixers if isinstance(mixer, SoftmaxMixer)}
 
     def ids(self, length: int, batch: int = 1) -> Tensor:
-        """Tokens of the figures' passage, (B, S); the seed moves where they start."""
-        last = self.config.vocab_size - 1
-        starts = (137 * self.seed + 211 * row for row in range(batch))
-        return torch.tensor([[min(t, last) for t in tokens(length, start)] for start in starts])
+        """Tokens of the figures' passage, (B, S); the seed moves where they start.
+
+        What stands before every text of the model stands before each row.
+        """
+        start = [*self.vocabulary.start][:length]
+        offsets = (137 * self.seed + 211 * row for row in range(batch))
+        return torch.tensor([[*start, *repeated(self._passage, length - len(start), at)] for at in offsets])
+
+    @cached_property
+    def _passage(self) -> list[int]:
+        size = self.config.vocab_size
+        if isinstance(self.vocabulary, Numbers):
+            return torch.randint(size, (RANDOM,), generator=torch.Generator().manual_seed(self.seed)).tolist()
+        return [min(token, size - 1) for token in self.vocabulary.read(PASSAGE)]
+
+    @property
+    def reads(self) -> str:
+        """What the figures let it read, in words."""
+        return "ids drawn at random" if isinstance(self.vocabulary, Numbers) else "a passage of Python"
+
+    def shown(self, token: int) -> str:
+        """How one of its tokens is written in a figure."""
+        return self.vocabulary.shown(token)
 
 
 def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, size: str = "tiny") -> Subject:
     """The model that `source` names.
 
     Args:
-        source: a `Decoder` (copied as it is now) or `ModelConfig`; the folder of a run; a stage (0 to 14 or slug) or
-            a fork's slug, or several joined by +, built at `size` with fresh weights; or a name in `RECORDED`.
+        source: a `Decoder` (copied as it is now) or `ModelConfig`; the folder of a run or of a released checkpoint; a
+            stage (0 to 14 or slug) or a fork's slug, or several joined by +, built at `size` with fresh weights; or a
+            name in `RECORDED`.
         seed: of fresh weights, or which recording.
         size: of a stage or fork.
 
@@ -96,8 +125,9 @@ def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, 
         return Subject(model, "your model", True, seed, provenance={"model": "given", "seed": seed})
     if isinstance(source, ModelConfig):
         return _fresh(source, "your config", seed)
-    if isinstance(source, Path) or (isinstance(source, str) and os.path.isdir(source)):
-        return _from_run(Path(source))
+    if isinstance(source, Path) or is_folder(source):
+        folder = Folder.at(source)
+        return _from_run(folder) if folder.kind == "run" else _released(folder, seed)
     word = str(source)
     if word in RECORDED:
         return recorded(word, seed)
@@ -109,8 +139,8 @@ def subject(source: Decoder | ModelConfig | str | int | Path, *, seed: int = 0, 
     except MorphError:
         known = (*SLUGS, *FORKS, *RECORDED)
         raise MorphError(
-            f"{word[:60]!r} is no folder of a run, no stage and no fork: give a run (morph train --out), a stage "
-            f"0 to {len(SLUGS) - 1}, or a slug{nearest(word, known)}"
+            f"{word[:60]!r} is no folder of a run or checkpoint, no stage and no fork: give a run (morph train --out), "
+            f"a checkpoint, a stage 0 to {len(SLUGS) - 1}, or a slug{nearest(word, known)}"
         ) from None
     return _fresh(stage(number, size=size), f"stage {number} ({SLUGS[number]}), {size}", seed)
 
@@ -155,18 +185,26 @@ def _fresh(config: ModelConfig, name: str, seed: int) -> Subject:
     return Subject(model, f"{name}, untrained, seed {seed}", False, seed, provenance=facts)
 
 
-def _from_run(path: Path) -> Subject:
-    from morph.train import Run, load_model
-
-    run = Run.load(path)
-    model, records = load_model(run), tuple(run.metrics())
-    what, name = run.facts["stage"] or "a config of its own", _written(path.resolve().name)
+def _from_run(folder: Folder) -> Subject:
+    run = folder.run
+    model, records = folder.model(), tuple(run.metrics())
+    what, name = folder.described, _written(folder.path.resolve().name)
     told = os.fsencode(json.dumps(run.facts, ensure_ascii=False)).decode(errors="replace")  # paths need not be UTF-8
     facts = {
         "model": f"run {name}: {what}", "config": run.config.to_dict(), "seed": run.seed,
         "training": json.loads(told), "steps": len(records),
     }  # fmt: skip
     return Subject(model, f"your run {name} ({what}), {len(records)} steps", True, run.seed, records, facts)
+
+
+def _released(folder: Folder, seed: int) -> Subject:
+    vocabulary, model = folder.vocabulary, folder.model(torch.float32)
+    what, name = folder.described, _written(folder.path.resolve().name)
+    facts = {
+        "model": f"checkpoint {name}: {what}", "config": model.config.to_dict(), "seed": seed,
+        "training": "not known here", "text": "random ids" if isinstance(vocabulary, Numbers) else "its tokenizer",
+    }  # fmt: skip
+    return Subject(model, f"{name} ({what})", True, seed, (), facts, vocabulary, is_released=True)
 
 
 def _written(name: str) -> str:

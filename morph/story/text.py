@@ -3,6 +3,8 @@
 The recorded models have read Python source; this is some, written for the project.
 """
 
+from collections.abc import Sequence
+
 PASSAGE = '''"""Keep the longest runs of equal values."""
 
 from collections import deque
@@ -54,12 +56,6 @@ def moving_average(values, width):
 '''
 
 
-def tokens(length: int, offset: int = 0) -> list[int]:
-    """`length` byte tokens of the passage from `offset` on, the passage repeated where it ends."""
-    data = PASSAGE.encode()
-    return [data[(offset + i) % len(data)] for i in range(length)]
-
-
-def shown(token: int) -> str:
-    """How a byte token is written in a figure: a space and a line's end get a visible sign."""
-    return {10: "⏎", 32: "␣"}.get(token, chr(token) if 32 < token < 127 else f"{token:02x}")
+def repeated(passage: Sequence[int], length: int, offset: int = 0) -> list[int]:
+    """`length` of the passage's ids from `offset` on, the passage repeated where it ends."""
+    return [passage[(offset + i) % len(passage)] for i in range(length)]

@@ -6,12 +6,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from morph.errors import INTERRUPTED, MorphError
+from morph.errors import INTERRUPTED
 from morph.train import ledger
-from morph.train.data import VOCABULARY
 from morph.train.device import use_threads
 from morph.train.start import Request, start
 from morph.train.sweep import StageResult, Sweep
@@ -125,38 +123,3 @@ def sweep_here(plan: Plan, workers: int) -> Sweep | None:
         sweep = run_sweep(plan, workers=workers, on_stage=on_stage, on_progress=on_progress, stop=stop)
     print("Stopped. The same command continues the sweep." if sweep is None else ledger.foot(sweep), flush=True)
     return sweep
-
-
-def continue_text(
-    path: Path,
-    prompt: str,
-    max_new_tokens: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int,
-) -> str:
-    """The prompt and what the run's model makes of it, bytes that are not UTF-8 replaced."""
-    import torch
-
-    import morph
-    from morph.train.checkpoint import load_model
-    from morph.train.runs import Run
-
-    if not prompt:
-        raise MorphError("the prompt is empty: give at least one character to continue")
-    if not 0 <= seed < 2**32:
-        raise MorphError(f"seed is {seed}: give a whole number from 0 to {2**32 - 1}")
-    try:
-        ids = torch.tensor([list(os.fsencode(prompt))])
-    except UnicodeEncodeError as error:
-        raise MorphError(f"the prompt has a character that is no text, at {error.start}: leave it out") from None
-    model = load_model(Run.load(path))
-    # It learned bytes alone: ids above them, in a larger vocabulary, mean nothing and are never drawn.
-    model.register_forward_hook(lambda module, inputs, logits: logits[..., :VOCABULARY])
-    generator = torch.Generator().manual_seed(seed)
-    top_k = None if top_k is None else min(top_k, VOCABULARY)
-    ids = morph.generate(
-        model, ids, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
-    )
-    return bytes(ids[0].tolist()).decode(errors="replace")

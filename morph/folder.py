@@ -1,0 +1,141 @@
+"""A folder with a model in it: a run of ours, or a released checkpoint in Hugging Face's layout.
+
+Every command that takes a folder recognises it here. What a folder is can be read off its files:
+
+* a run has `config.json` and `recipe.json`, as `morph train` wrote them;
+* a checkpoint has a `config.json` that names its `model_type` or `architectures`, and weights in `*.safetensors`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
+
+import torch
+
+from morph.config import ModelConfig
+from morph.errors import MorphError
+from morph.model import Decoder
+from morph.train.files import reason, special_kind
+from morph.train.runs import Run
+from morph.vocabulary import Bytes, Vocabulary, vocabulary_of
+
+GIVE = "give a run (the --out of morph train) or the folder of a Hugging Face checkpoint"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder that holds a model; its parts are read when they are asked for.
+
+    Attributes:
+        path: where it is.
+        kind: whose layout it has.
+    """
+
+    path: Path
+    kind: Literal["run", "checkpoint"]
+
+    @classmethod
+    def at(cls, path: str | Path) -> Folder:
+        """Recognise a folder. Raises MorphError, with what was found, when it holds no model."""
+        path = Path(path)
+        _require_folder(path)
+        if (path / "recipe.json").exists():
+            return cls(path, "run")
+        config = _config(path)
+        if not ("model_type" in config or "architectures" in config):
+            raise MorphError(
+                f"{path / 'config.json'} names no model_type, and without a recipe.json the folder is no run: {GIVE}"
+            )
+        _require_weights(path)
+        return cls(path, "checkpoint")
+
+    @cached_property
+    def run(self) -> Run:
+        """The run in it."""
+        return Run.load(self.path)
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        """The model's config."""
+        if self.kind == "run":
+            return self.run.config
+        from morph import hf
+
+        config: ModelConfig = hf.read_config(self.path)
+        return config
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """What its ids stand for."""
+        return Bytes() if self.kind == "run" else vocabulary_of(self.path, self.config.vocab_size)
+
+    def model(self, dtype: torch.dtype | None = None) -> Decoder:
+        """The model with its weights, in evaluation mode on the CPU.
+
+        Args:
+            dtype: None for that of the files.
+        """
+        if self.kind == "run":
+            from morph.train import load_model
+
+            model = load_model(self.run)
+            return model if dtype is None else model.to(dtype)
+        from morph import hf
+
+        loaded: Decoder = hf.load(self.path, dtype=dtype)
+        return loaded.eval()
+
+    @property
+    def described(self) -> str:
+        """What it is, in a few words: the stage of a run, or the family of a checkpoint."""
+        if self.kind == "run":
+            return str(self.run.facts["stage"] or "a config of its own")
+        config = _config(self.path)
+        named = config.get("model_type") or config.get("architectures")
+        return str(named[0] if isinstance(named, list) and named else named)
+
+
+def is_folder(word: object) -> TypeGuard[str]:
+    """Whether a word of the command line names a folder, rather than a stage or a fork."""
+    return isinstance(word, str) and os.path.isdir(word)
+
+
+def _require_folder(path: Path) -> None:
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise MorphError(f"no run at {path}, and no checkpoint: {GIVE}") from None
+    except (OSError, ValueError) as error:
+        raise MorphError(f"cannot read {path} ({reason(error)}): {GIVE}") from None
+    if not path.is_dir():
+        raise MorphError(f"{path} is a {special_kind(found.st_mode) or 'file'}, not a folder: {GIVE}")
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """The table in `config.json`; a folder without one is told apart from others that people give."""
+    file = path / "config.json"
+    if not file.is_file():
+        inside = next((p for p in sorted(path.glob("snapshots/*")) if (p / "config.json").is_file()), None)
+        if inside is not None:  # the cache of Hugging Face's hub
+            raise MorphError(f"{path} holds downloads of a model: give one of them, such as {inside}")
+        raise MorphError(f"{path} is not a complete run and no checkpoint: it has no config.json; {GIVE}")
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise MorphError(f"{file} cannot be read ({reason(error)}): restore it; {GIVE}") from None
+    if not isinstance(found, dict):
+        raise MorphError(f"{file} holds no table: restore it; {GIVE}")
+    return found
+
+
+def _require_weights(path: Path) -> None:
+    if any(path.glob("*.safetensors")):
+        return
+    others = sorted(p.name for kind in ("*.bin", "*.pt", "*.pth", "*.gguf") for p in path.glob(kind))
+    found = f", only {others[0]}, which is never opened" if others else ""
+    raise MorphError(f"{path} has no weights in safetensors{found}: fetch the model's *.safetensors into it")
