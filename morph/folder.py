@@ -3,7 +3,7 @@
 Every command that takes a folder recognises it here. What a folder is can be read off its files:
 
 * a run has `config.json` and `recipe.json`, as `morph train` wrote them;
-* a checkpoint has a `config.json` that names its `model_type` or `architectures`, and weights in `*.safetensors`.
+* a checkpoint has a `config.json` that names its `model_type` or `architectures`; `morph.hf` reads the rest.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class Folder:
             raise MorphError(
                 f"{path / 'config.json'} names no model_type, and without a recipe.json the folder is no run: {GIVE}"
             )
-        _require_weights(path)
         return cls(path, "checkpoint")
 
     @cached_property
@@ -131,11 +130,3 @@ def _config(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise MorphError(f"{file} holds no table: restore it; {GIVE}")
     return found
-
-
-def _require_weights(path: Path) -> None:
-    if any(path.glob("*.safetensors")):
-        return
-    others = sorted(p.name for kind in ("*.bin", "*.pt", "*.pth", "*.gguf") for p in path.glob(kind))
-    found = f", only {others[0]}, which is never opened" if others else ""
-    raise MorphError(f"{path} has no weights in safetensors{found}: fetch the model's *.safetensors into it")
