@@ -206,17 +206,16 @@ def _open(file: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def _start(library: Any, settings: dict[str, Any]) -> tuple[int, ...]:
-    """Ids before every text: what `tokenizer_config.json` says of it, or else the tokenizer's own template.
+    """Ids before every text: what the tokenizer's own template puts there, or else the first token that
+    `tokenizer_config.json` asks for (`add_bos_token`).
 
     What a template puts behind a text is left out: a text that is to go on has not ended.
     """
-    wanted = settings.get("add_bos_token")
-    if isinstance(wanted, bool) or "add_eos_token" in settings:
-        begin = library.token_to_id(_content(settings.get("bos_token")) or "")
-        return (begin,) if wanted and begin is not None else ()
     template = library.encode("a", add_special_tokens=True)
     marks = list(template.special_tokens_mask)
-    return tuple(template.ids[: marks.index(0) if 0 in marks else 0])
+    before = tuple(template.ids[: marks.index(0) if 0 in marks else 0])
+    begin = library.token_to_id(_content(settings.get("bos_token")) or "")
+    return before or ((begin,) if settings.get("add_bos_token") is True and begin is not None else ())
 
 
 def _why_numbers(folder: Path) -> str:

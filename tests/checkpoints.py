@@ -11,8 +11,8 @@ from typing import Any
 import morph
 from morph import hf
 from morph.config import ModelConfig
-from tests.tools import ROOT
 
+ROOT = Path(__file__).parent.parent
 TEXT = 'def é€(x):\n\treturn "  deep"  # naïve 漢字 🙂\n\n    for key in keys: total += counts[key]\n'
 """Signs of one to four bytes, runs of blanks, and words that a tokenizer of Python has as one piece."""
 

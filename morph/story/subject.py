@@ -10,7 +10,7 @@ import copy
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -176,7 +176,8 @@ def read_recording(path: Path) -> Subject:
 
 def siblings(source: Subject, configs: Iterable[ModelConfig]) -> list[Subject]:
     """Fresh models of other configs from the subject's seed: organs of one name start with the same numbers."""
-    return [_fresh(config, "built beside it", source.seed) for config in configs]
+    made = (_fresh(config, "built beside it", source.seed) for config in configs)
+    return [replace(subject, vocabulary=source.vocabulary) for subject in made]
 
 
 def _fresh(config: ModelConfig, name: str, seed: int) -> Subject:
