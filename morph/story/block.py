@@ -148,7 +148,8 @@ def _norm(config: ModelConfig, key: str, where: str) -> Organ:
 
 
 def _sublayer_norm(config: ModelConfig, key: str) -> Organ:
-    return _norm(config, key, WHERE[config.placement])
+    everywhere = {config.placement_in(layer) for layer in range(config.n_layers)}
+    return _norm(config, key, WHERE[everywhere.pop() if len(everywhere) == 1 else config.placement])
 
 
 def _final_norm(config: ModelConfig) -> tuple[Organ, ...]:

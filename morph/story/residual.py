@@ -61,7 +61,7 @@ def figure(model: Decoder | ModelConfig | str | int | Path | None = None, seed: 
     config = source.config
     it = read(source)
     start = read(siblings(source, [config])[0]) if source.is_trained else None
-    beside = siblings(source, [replace(config, placement=placement) for placement in norms.PLACEMENTS])
+    beside = siblings(source, [replace(config, placement=placement, residual=None) for placement in norms.PLACEMENTS])
     material = Material(it, start, {s.config.placement: read(s) for s in beside})
     return Figure(
         name=NAME,

@@ -19,7 +19,7 @@ from morph.story.residual_kit import (
     off_diagonal_mean,
     span,
 )
-from morph.story.stream import apart, cosines, cross_share, fitted, random_cosines, rebuilt
+from morph.story.stream import apart, cosines, cross_share, fitted, is_sum, random_cosines, rebuilt
 from morph.story.written import percent, small
 
 BINS = np.linspace(-0.8, 1.0, 37)
@@ -33,7 +33,7 @@ def total(m: Material) -> Frame:
     it, config = m.it, m.it.subject.config
     writes, D = len(it.deltas), config.d_model
     title = "The stream is a sum"
-    if config.placement == "post":
+    if not is_sum(config):
         return absent("sum", title, "This model's stream is no sum: a norm divides it at every addition. See frame 9.")
     last = it.states[-1, -1]
     error = float((rebuilt(it)[-1] - last).abs().max())
@@ -97,14 +97,14 @@ def sizes(m: Material) -> Frame:
         arrays={
             **halves(it.writes, "", "RMS over tokens and features of blocks.*.{}_delta"),
             **(halves(m.start.writes, "first_", "the same, as initialized") if m.start else {}),
-            **({"states": total(m).arrays["states"]} if it.subject.config.placement != "post" else {}),
+            **({"states": total(m).arrays["states"]} if is_sum(it.subject.config) else {}),
         },
     )
 
 
 def growth(m: Material) -> Frame:
     """The stream's RMS by depth against a random walk's."""
-    if m.it.subject.config.placement == "post":
+    if not is_sum(m.it.subject.config):
         why = "This model's stream does not grow: a norm brings it back to one size at every addition. See frame 9."
         return absent("growth", "Does it grow like √ℓ?", why)
     arrays: dict[str, Array] = {}
@@ -182,7 +182,7 @@ def angles(m: Material) -> Frame:
         counts, _ = np.histogram(values.numpy(), BINS)
         source = "vectors drawn from N(0, 1)" if prefix == "random_" else "pairs of deltas of one token, all tokens"
         arrays[f"{prefix}pairs"] = numbers(counts / len(values), ("bin",), f"share of {source}", 4)
-    share = facts["cross_share"] = round(cross_share(it), 4) if it.subject.config.placement != "post" else 0.0
+    share = facts["cross_share"] = round(cross_share(it), 4) if is_sum(it.subject.config) else 0.0
     text = f"mean cosine is {facts['mean']:.2f}".replace("-", "−")
     tail = f": small, yet these pairs make {percent(share)} of the final squared length."
     tail = tail if share > 0.2 else "."

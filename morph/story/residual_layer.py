@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morph.config import GatedDeltaNet
+from morph.config import Lightning, State
 from morph.nn.norm import ZeroCentredRMSNorm
 from morph.story.frame import Claim, Frame, absent
 from morph.story.residual_kit import FEATURES, WORDS, Material, drawn, make, near, numbers, rms_of
@@ -48,7 +48,10 @@ def bus(m: Material) -> Frame:
 def first_write(m: Material) -> Frame:
     """Attention of layer 1 reads and writes."""
     _, S, _ = m.it.states.shape
-    name = "The delta network" if isinstance(m.it.subject.config.mixer(0), GatedDeltaNet) else "Attention"
+    mixer = m.it.subject.config.mixer(0)
+    name = "Attention"
+    if isinstance(mixer, State):
+        name = "Lightning attention" if isinstance(mixer, Lightning) else "The delta network"
     return _write(
         m,
         0,
@@ -78,21 +81,29 @@ def second_write(m: Material) -> Frame:
 def _write(m: Material, write: int, *, key: str, title: str, caption: Callable[[str, float], str]) -> Frame:
     it, config = m.it, m.it.subject.config
     half = ("attention", "feed_forward")[write]
-    if config.placement == "post":
+    placement = config.placement_in(0)
+    if placement == "on-normed-stream":
+        return absent(
+            key,
+            title,
+            "In this model a norm stands on the stream before each branch, and what the branch writes is added to the "
+            "normalized stream. Frame 9 shows what norms on the stream make of it.",
+        )
+    if placement == "post":
         return absent(
             key,
             title,
             "This model normalizes the stream itself after every addition, so a branch does not read a normalized "
             "copy. Frame 9 shows what becomes of the stream.",
         )
-    if config.placement == "parallel" and write:
+    if placement == "parallel" and write:
         return absent(key, title, "In this model both halves read one copy and are added together, as in frame 2.")
     before, delta, after = it.states[write, -1], it.deltas[write, -1], it.states[write + 1, -1]
-    name = "norm" if config.placement == "parallel" else f"{half}_norm"
+    name = "norm" if placement == "parallel" else f"{half}_norm"
     norm = it.subject.model.blocks[0].get_submodule(name)
     vectors = {"before": before, "delta": delta, "after": after}
     reads = "{} as the stream has it"
-    facts: dict[str, Any] = {"half": half, "norm": config.placement != "post-branch"}
+    facts: dict[str, Any] = {"half": half, "norm": placement != "post-branch"}
     if facts["norm"]:
         with torch.no_grad():
             vectors["copy"] = norm(before)

@@ -77,6 +77,11 @@ def read(subject: Subject) -> Stream:
     return Stream(subject, ids[0].tolist(), states_in(seen, subject.config.n_layers), torch.cat(deltas), seen)
 
 
+def is_sum(config: ModelConfig) -> bool:
+    """Whether the stream is x_0 plus all deltas: no norm stands on it."""
+    return config.placement not in ("post", "on-normed-stream")
+
+
 def states_in(seen: Mapping[str, Tensor], layers: int) -> Float[Tensor, "W1 S D"]:
     """The stream before the first write and after each, from the trace of one text."""
     states = [seen["stream"]]
