@@ -25,6 +25,15 @@ ODD = {"vocab_size": 131, "hidden_size": 40, "num_attention_heads": 5, "num_key_
     "layer_types": ["full_attention", "linear_attention", "linear_attention"],
 }  # fmt: skip
 
+OLMO = QWEN | rope(5e5) | {"intermediate_size": 72, "linear_allow_neg_eigval": True}
+OLMO.pop("head_dim")
+MINIMAX = BASE | rope(1e6) | {"num_hidden_layers": 4, "intermediate_size": 40, "num_local_experts": 6} | {
+    "num_experts_per_tok": 2, "block_size": 8,
+    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+    "full_attn_alpha_factor": 1.2, "full_attn_beta_factor": 0.9, "linear_attn_alpha_factor": 1.1,
+    "linear_attn_beta_factor": 0.8, "mlp_alpha_factor": 1.05, "mlp_beta_factor": 0.95,
+}  # fmt: skip
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_next": ("qwen3_next", NEXT),
     "qwen3_next-odd": (
@@ -37,6 +46,20 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_5-odd": ("qwen3_5_text", QWEN | rope(1e4) | ODD | {"intermediate_size": 56, "tie_word_embeddings": True}),
     "qwen3_5_moe": ("qwen3_5_moe_text", QWEN | EXPERTS | rope(1e7, **IMAGES)),
     "qwen3_5_moe-odd": ("qwen3_5_moe_text", QWEN | EXPERTS | ODD | rope(1e6)),
+    "olmo_hybrid": ("olmo_hybrid", OLMO),
+    "olmo_hybrid-odd": (
+        "olmo_hybrid",
+        OLMO | ODD | {"rope_parameters": None, "linear_allow_neg_eigval": False, "hidden_size": 40},
+    ),
+    "minimax": ("minimax", MINIMAX),
+    "minimax-odd": (
+        "minimax",
+        MINIMAX | {
+            "vocab_size": 131, "hidden_size": 40, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 6,
+            "num_hidden_layers": 3, "layer_types": ["full_attention", "linear_attention", "linear_attention"],
+            "mlp_alpha_factor": 1, "block_size": 256,
+        },
+    ),
 }  # fmt: skip
 
 

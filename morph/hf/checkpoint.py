@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from morph.config import AllGlobal, DenseFirst, ModelConfig, MoE, NoBalance, SelectionBias, diff
+from morph.config import AllGlobal, DenseFirst, ModelConfig, MoE, NoBalance, ResidualWeights, SelectionBias, diff
 from morph.errors import MorphError, nearest
 from morph.hf.families import FAMILIES
 from morph.hf.families.family import Family
@@ -63,7 +63,7 @@ def load(folder: str | Path, dtype: torch.dtype | None = None, *, skip: Sequence
         model = build(config, device="meta")
         _fill_buffers(model)
         shards = held.shard_of()
-        rules = _rules_for(family, config, shards)
+        rules = _rules_for(family, config, model, held, shards)
         _check_names(held, family, config, rules, shards, model, skip)
         for shard, theirs in _by_last_shard(rules, shards):
             for rule in theirs:
@@ -95,10 +95,19 @@ def _config(folder: Folder) -> tuple[Family, ModelConfig]:
     return family, config
 
 
-def _rules_for(family: Family, config: ModelConfig, names: dict[str, str]) -> list[Rule]:
-    """The form in which the fewest tensors are missing; saving's own when several fit alike."""
+def _rules_for(
+    family: Family, config: ModelConfig, model: Decoder, folder: Folder, shards: dict[str, str]
+) -> list[Rule]:
+    """The form in which the fewest tensors are missing or of another shape; saving's own when several fit alike."""
     forms = [rules(config) for rules in (family.rules, *family.other_rules)]
-    return min(forms, key=lambda rules: sum(name not in names for rule in rules for name in rule.theirs))
+
+    def misfits(rules: list[Rule]) -> tuple[int, int]:
+        expected = expected_tensors(model, rules)
+        held = [name for name in expected if name in shards]
+        misshapen = sum(folder.shape(shards[name], name) != tuple(expected[name].shape) for name in held)
+        return len(expected) - len(held), misshapen
+
+    return forms[0] if len(forms) == 1 else min(forms, key=misfits)
 
 
 def _check_names(
@@ -342,6 +351,7 @@ def settled(config: ModelConfig) -> ModelConfig:
         attention=attention,
         embedding_scale=scale,
         feed_forward=feed_forward,
+        residual=None if config.residual == ResidualWeights() else config.residual,
         dropout=None,
     )
 

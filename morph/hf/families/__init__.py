@@ -25,14 +25,18 @@ Each has a parity test against transformers: tests/hf.py has the harness.
 
 from morph.hf.families.afmoe import AFMOE
 from morph.hf.families.cohere2 import COHERE2
+from morph.hf.families.deepseek import DEEPSEEK_V3, KIMI_K2
 from morph.hf.families.family import Family as Family
 from morph.hf.families.gemma import GEMMA2, GEMMA3
 from morph.hf.families.glm4_moe import GLM4_MOE
 from morph.hf.families.gpt2 import GPT2
 from morph.hf.families.gpt_oss import GPT_OSS
+from morph.hf.families.kimi_linear import KIMI_LINEAR
 from morph.hf.families.llama import LLAMA, MISTRAL
+from morph.hf.families.minimax import MINIMAX
 from morph.hf.families.mixtral import MIXTRAL
 from morph.hf.families.olmo import OLMO2, OLMO3
+from morph.hf.families.olmo_hybrid import OLMO_HYBRID
 from morph.hf.families.qwen3 import QWEN3
 from morph.hf.families.qwen3_moe import QWEN3_MOE
 from morph.hf.families.qwen3_next import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
@@ -41,6 +45,7 @@ from morph.hf.families.step3p7 import STEP3P7
 
 _DENSE = (GPT2, LLAMA, MISTRAL, GEMMA2, GEMMA3, QWEN3, OLMO2, OLMO3, SMOLLM3, COHERE2)
 _EXPERTS = (MIXTRAL, QWEN3_MOE, GPT_OSS, GLM4_MOE, AFMOE, STEP3P7)
-_HYBRID = (QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE)
+_HYBRID = (QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, OLMO_HYBRID, MINIMAX)
+_LATENT = (DEEPSEEK_V3, KIMI_K2, KIMI_LINEAR)
 
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (*_DENSE, *_EXPERTS, *_HYBRID)}
+FAMILIES: dict[str, Family] = {family.model_type: family for family in (*_DENSE, *_EXPERTS, *_HYBRID, *_LATENT)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
+
+import torch
 
 from morph.config import Layout, ModelConfig, Spec, State
 from morph.errors import MorphError
@@ -15,13 +18,16 @@ LINEAR = "linear_attention"
 S = TypeVar("S", bound=Spec)
 
 
-def read_layers(s: Settings, n_layers: int, local: State, period: int) -> Layout:
-    """The layout of `layer_types`; where the key is missing each `period`-th layer sees the whole past."""
-    types = [LINEAR if (layer + 1) % period else FULL for layer in range(n_layers)]
-    if "layer_types" in s:
-        types = s.words("layer_types", n_layers, (LINEAR, FULL))
+def read_layers(s: Settings, n_layers: int, local: State, default: list[str]) -> Layout:
+    """The layout of `layer_types`, and of `default` where the key is missing."""
+    types = s.words("layer_types", n_layers, (LINEAR, FULL)) if "layer_types" in s else default
     s.ignore("layer_types")
     return layout_of([layer for layer, name in enumerate(types) if name == FULL], n_layers, local)
+
+
+def full_every(period: int, n_layers: int) -> list[str]:
+    """The names of the layers when each `period`-th one sees the whole past."""
+    return [LINEAR if (layer + 1) % period else FULL for layer in range(n_layers)]
 
 
 def write_layers(config: ModelConfig, kind: type[S]) -> tuple[list[str], S]:
@@ -36,3 +42,13 @@ def write_layers(config: ModelConfig, kind: type[S]) -> tuple[list[str], S]:
 def conv_rule(ours: str, theirs: str) -> Rule:
     """Taps of each channel, (channels, taps) on our side and (channels, 1, taps) on theirs."""
     return Rule((ours,), (theirs,), each(lambda t: t.squeeze(1)), each(lambda t: t.unsqueeze(1)))
+
+
+def conv_rules(ours: str, theirs: str, sizes: Sequence[int]) -> Rule:
+    """The same where the convolutions over queries, keys and values are three on their side."""
+    return Rule(
+        (ours,),
+        tuple(f"{theirs}.{part}_conv1d.weight" for part in "qkv"),
+        lambda tensors: (torch.cat([tensor.squeeze(1) for tensor in tensors]),),
+        lambda tensors: tensors[0].unsqueeze(1).split(list(sizes)),
+    )

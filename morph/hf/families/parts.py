@@ -158,6 +158,7 @@ NORMS: dict[Placement, dict[str, str]] = {
         "feed_forward_out_norm": "post_feedforward_layernorm",
     },
     "parallel": {"norm": "input_layernorm"},
+    "on-normed-stream": {"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
 }
 """Our norms in a block and their usual names."""
 

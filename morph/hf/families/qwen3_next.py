@@ -29,7 +29,7 @@ from morph.hf.families.experts import (
 )
 from morph.hf.families.family import Family
 from morph.hf.families.frame import either, read_frame, write_frame
-from morph.hf.families.linear import conv_rule, read_layers, write_layers
+from morph.hf.families.linear import conv_rule, full_every, read_layers, write_layers
 from morph.hf.families.parts import decoder_rules, mlp_rules, read_heads, softmax_attention, write_heads
 from morph.hf.families.qwen3_moe import count_dense, write_places
 from morph.hf.families.rotation import read_rotation, write_rotation
@@ -53,6 +53,7 @@ def _read(s: Settings, kv_heads: int, feed_forward: Any) -> ModelConfig:
     frame = read_frame(s, 32_768)
     norm = ZeroCentredRMSNorm(eps=s.number("rms_norm_eps", 1e-6))
     s.only("attention_bias", False)
+    layers = frame["n_layers"]
     delta = GatedDeltaNet(**{field: s.whole(key, DEFAULTS[field]) for field, key in KEYS.items()})
     return ModelConfig(
         **frame,
@@ -60,7 +61,7 @@ def _read(s: Settings, kv_heads: int, feed_forward: Any) -> ModelConfig:
         norm=norm,
         position=read_rotation(s, 10_000.0, frame["context_length"], fraction=0.25, ignored=IMAGES),
         attention=Attention(**read_heads(s, kv_heads, 256), qk_norm=norm, gate=OutputGate()),
-        layout=read_layers(s, frame["n_layers"], delta, s.whole("full_attention_interval", 4)),
+        layout=read_layers(s, layers, delta, full_every(s.whole("full_attention_interval", 4), layers)),
         feed_forward=feed_forward,
     )
 

@@ -29,31 +29,39 @@ def read_rotation(
     base: float,
     context: int,
     pairing: Pairing = "half-split",
-    fraction: float = 1.0,
+    fraction: float | None = None,
     ignored: tuple[str, ...] = (),
 ) -> Rotation:
     """The one rotation of a model; `base` and `fraction` are what transformers assumes where the keys are missing.
 
-    `ignored` are keys of the table that mean nothing for text.
+    `fraction=None` is a family that rotates whole heads and would pass over a `partial_rotary_factor`; `ignored` are
+    keys of the table that mean nothing for text.
     """
     base = settings.number("rope_theta", base)
-    fraction = settings.number("partial_rotary_factor", fraction)
+    fraction = _read_fraction(settings, fraction)
     newer, older = settings.table("rope_parameters"), settings.table("rope_scaling")
     if newer is not None and older is not None:
         settings.refuse("rope_scaling", "rope_parameters says how to rotate as well; remove one of the two")
     table = newer or older
     if table is None:
-        return _plain(base, fraction, pairing)
+        return _plain(base, 1.0 if fraction is None else fraction, pairing)
     table.ignore(*ignored)
     return read_table(table, base, context, pairing, fraction)
 
 
-def read_table(table: Settings, base: float, context: int, pairing: Pairing, fraction: float = 1.0) -> Rotation:
+def _read_fraction(settings: Settings, fraction: float | None) -> float | None:
+    if fraction is None:
+        settings.only("partial_rotary_factor", 1.0, 1)
+        return None
+    return settings.number("partial_rotary_factor", fraction)
+
+
+def read_table(table: Settings, base: float, context: int, pairing: Pairing, fraction: float | None = None) -> Rotation:
     """One table of `rope_parameters`."""
     name = table.raw("rope_type", None) or table.raw("type", "default")
     table.ignore("type")
     base = table.number("rope_theta", base)
-    fraction = table.number("partial_rotary_factor", fraction)
+    fraction = _read_fraction(table, fraction) or 1.0
     if name == "default":
         return _plain(base, fraction, pairing)
     if name not in ("linear", "yarn", "llama3"):

@@ -114,7 +114,7 @@ def _read_position(t: Settings, layout: Layout) -> Position:
     """A rotation for each kind of layer that there is."""
     tables = t.table("rope_parameters")
     kinds = [None if tables is None else tables.table(name) for name in (SLIDING, FULL)]
-    local, full = (None if kind is None else read_table(kind, 10_000.0, 128_000, "half-split") for kind in kinds)
+    local, full = (None if kind is None else read_table(kind, 10_000.0, 128_000, "half-split", 1.0) for kind in kinds)
     either = local or full
     if either is None:
         t.refuse("rope_parameters", f"give tables for {FULL} and {SLIDING}")
