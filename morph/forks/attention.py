@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from morph.config import MLA, FullWidthRMSNorm, HeadGate, ModelConfig, OutputGate, QKVBias, Sink, Softcap
 from morph.forks.entry import Fork
+from morph.spec import require
 from morph.steps import Size, attention_of
 
 
@@ -44,7 +45,12 @@ def _mqa(config: ModelConfig, size: Size) -> ModelConfig:
 
 def _mla(config: ModelConfig, size: Size) -> ModelConfig:
     heads = attention_of(config)
-    return replace(
+    for field in ("sink", "gate", "softcap", "qkv_bias", "scale"):
+        require(
+            getattr(heads, field) is None,
+            f"attention.{field} is {getattr(heads, field)!r}, which latents have no place for; leave it out",
+        )
+    return replace(  # a QK-norm gives way to the norms of the latents
         config,
         attention=MLA(
             n_heads=heads.n_heads,

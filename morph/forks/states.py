@@ -9,22 +9,21 @@ from morph.forks.entry import Fork
 from morph.steps import Size, attention_of
 
 
-def _hybrid_layout(config: ModelConfig) -> Interleaved:
-    """The layout, whose local layers keep a state by the gated delta rule."""
+def _hybrid_layout(config: ModelConfig) -> tuple[Interleaved, GatedDeltaNet]:
+    """The layout, and its local layers, which keep a state by the gated delta rule."""
     layout = as_kind(config.layout, Interleaved, "layout")
-    as_kind(layout.local, GatedDeltaNet, "layout.local")
-    return layout
+    return layout, as_kind(layout.local, GatedDeltaNet, "layout.local")
 
 
 def _lightning(config: ModelConfig, size: Size) -> ModelConfig:
-    layout, attention = _hybrid_layout(config), attention_of(config)
-    local = Lightning(n_heads=attention.n_heads, head_dim=attention.width)
+    layout, delta = _hybrid_layout(config)
+    local = Lightning(n_heads=delta.n_value_heads, head_dim=delta.value_head_dim)
     return replace(config, layout=replace(layout, local=local))
 
 
 def _kda(config: ModelConfig, size: Size) -> ModelConfig:
-    layout, attention = _hybrid_layout(config), attention_of(config)
-    local = KimiDelta(n_heads=attention.n_heads, head_dim=attention.width)
+    layout, delta = _hybrid_layout(config)
+    local = KimiDelta(n_heads=delta.n_value_heads, head_dim=delta.value_head_dim)
     return replace(config, layout=replace(layout, local=local))
 
 
