@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,7 @@ from morph.nn.loss import cross_entropy
 from morph.nn.norm import build_norm
 from morph.nn.organ import Embedding, Linear, Organ, init_weights
 from morph.nn.router import Router
+from morph.nn.sparse import Indexer
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Loss:
     total: Float[Tensor, ""]
     cross_entropy: Float[Tensor, ""]
     balance: Float[Tensor, ""]
+    indexer: Float[Tensor, ""] = field(default_factory=lambda: torch.zeros(()))
 
 
 class Decoder(Organ):
@@ -88,14 +90,20 @@ class Decoder(Organ):
         x, context = self._stream(ids, None, None)
         entropy = cross_entropy(x.flatten(0, 1), self.head_weight, targets.flatten(), self.config.logits)
         balance = torch.stack(context.penalties).mean() if context.penalties else torch.zeros_like(entropy)
-        return Loss(entropy + balance, entropy, balance)
+        indexer = torch.stack(context.lessons).mean() if context.lessons else torch.zeros_like(entropy)
+        return Loss(entropy + balance + indexer, entropy, balance, indexer)
 
     def end_step(self) -> Float[Tensor, "layers E"] | None:
         """Call once after each optimizer step: moves the selection biases by the load of the whole step.
 
+        Indexers, which attention stays dense for while they warm up, count the step.
+
         Returns:
             How often each expert was chosen since the last call, a row per layer; None without experts.
         """
+        for module in self.modules():
+            if isinstance(module, Indexer):
+                module.end_step()
         loads = [module.end_step() for module in self.modules() if isinstance(module, Router)]
         return torch.stack(loads) if loads else None
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import morph
-from morph.config import ModelConfig
+from morph.config import MLA, ModelConfig
 from morph.errors import MorphError
 from morph.forks import FORKS, Fork, config_of
 from morph.model import Decoder
@@ -115,6 +115,11 @@ def test_flops_are_those_of_the_plain_form(fork: Fork) -> None:
 # ---- the laws ----
 
 
+def chooses(model: Decoder) -> bool:
+    """Whether an indexer chooses the tokens attended to."""
+    return isinstance(model.config.attention, MLA) and model.config.attention.indexer is not None
+
+
 def readable(model: Decoder) -> int:
     """LENGTH, or what the model's positions allow."""
     return min(LENGTH, model.config.position_limit or LENGTH)
@@ -168,8 +173,8 @@ def test_bf16_autocast_stays_near_fp32_in_both_forms(fork: Fork) -> None:
         plain = rough()
     for other in (fast, plain):
         alike = torch.nn.functional.cosine_similarity(other, exact, dim=-1)
-        # close routes can flip, of a few tokens
-        assert float(alike.median() if model.config.moe else alike.mean()) > 0.999
+        # close routes and choices of tokens can flip, for a few tokens
+        assert float(alike.median() if model.config.moe or chooses(model) else alike.mean()) > 0.999
 
 
 @EACH

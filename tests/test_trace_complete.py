@@ -31,6 +31,8 @@ def letters(model: Decoder, batch: int, length: int) -> dict[str, int]:
     known |= {"H": config.attention.n_heads, "Dh": config.attention.width}
     if isinstance(config.attention, MLA):  # every head unfolds a pair of its own
         known |= {"K": config.attention.n_heads, "Dr": config.attention.rope_dim, "R": config.attention.kv_rank}
+        if index := config.attention.indexer:
+            known |= {"Hi": index.n_heads, "Di": index.head_dim, "k": min(index.top_k, length)}
     else:
         known |= {"K": config.attention.n_kv_heads}
     return known | ({"E": moe.n_experts, "k": moe.top_k} if moe is not None else {})

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import MLA, FullWidthRMSNorm, HeadGate, ModelConfig, OutputGate, QKVBias, Sink, Softcap
+from morph.config import (
+    MLA,
+    FullWidthRMSNorm,
+    HeadGate,
+    Indexer,
+    ModelConfig,
+    OutputGate,
+    QKVBias,
+    Sink,
+    Softcap,
+    as_kind,
+)
 from morph.forks.entry import Fork
 from morph.spec import require
 from morph.steps import Size, attention_of
@@ -61,6 +72,18 @@ def _mla(config: ModelConfig, size: Size) -> ModelConfig:
             v_dim=heads.width,
         ),
     )
+
+
+def _sparse_attention(config: ModelConfig, size: Size) -> ModelConfig:
+    latent = as_kind(config.attention, MLA, "attention")
+    indexer = Indexer(
+        n_heads=16,  # all of which must be silent for a score of exactly 0
+        head_dim=latent.nope_dim,
+        rope_dim=latent.rope_dim,
+        top_k=size.context_length // 4,
+        warm_up=100,
+    )
+    return replace(config, attention=replace(latent, indexer=indexer))
 
 
 ATTENTION: tuple[Fork, ...] = (
@@ -165,5 +188,17 @@ ATTENTION: tuple[Fork, ...] = (
         ("Kimi Linear 48B (KDA in the others, no rotation)", "Ling 2.5 1T (lightning attention in the others, 7 : 1)"),
         "Kimi Team, Kimi Linear, 2025; DeepSeek-AI, DeepSeek-V2, 2024",
         _mla,
+    ),
+    Fork(
+        "sparse-attention", "mla", "An indexer chooses the tokens", 2025, "DeepSeek-V3.2; GLM-5", "attention",
+        ("attention.indexer",),
+        "every query attends to all tokens in sight", "to the quarter of a context that a cheap indexer scores highest",
+        "A window forgets by distance, an indexer by content, and the work of attention stops growing with the text; "
+        "that of the indexer still grows, and its key a token joins the cache. It learns to imitate attention, dense "
+        "for the first steps. Whether choices of tokens or of blocks (NSA, MoBA) serve better is open.",
+        "the base, bit for bit, where no more tokens are in sight than it chooses",
+        ("DeepSeek-V3.2", "GLM-5"),
+        "DeepSeek-AI, DeepSeek-V3.2, 2025",
+        _sparse_attention,
     ),
 )  # fmt: skip

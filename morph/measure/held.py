@@ -19,6 +19,7 @@ SHAPES: dict[str, tuple[str, str]] = {
     "values": ("B K N Dh", "their values"),
     "latents": ("B N R", "normed latents in sight, from which keys and values unfold (latent attention)"),
     "rotary_keys": ("B N Dr", "their one key for all heads, rotated where positions are rotations (latent attention)"),
+    "index_keys": ("B N Di", "the indexer's key of every token in sight (sparse attention)"),
     "state": ("B H Dk Dv", "the state of a recurrent layer"),
     "tail": ("B taps C", "the last inputs of its convolution (delta layers)"),
 }

@@ -64,12 +64,26 @@ def latent_cost(model: c.ModelConfig, spec: c.MLA, S: int, window: c.SlidingWind
     D, H, seen = model.d_model, spec.n_heads, None if window is None else window.window
     asking = D * H * spec.width if spec.q_rank is None else spec.q_rank * (D + H * spec.width)
     unfolding = D * (spec.kv_rank + spec.rope_dim) + spec.kv_rank * H * (spec.nope_dim + spec.v_dim)
-    pair = 2 * H * (spec.width + spec.v_dim)
+    pair, index, attended = 2 * H * (spec.width + spec.v_dim), MixerCost(linear=0), visible_pairs(S, seen)
+    if spec.indexer is not None and spec.q_rank is not None:
+        index = indexer_cost(spec.indexer, spec.q_rank, D, S, seen)
+        attended = visible_pairs(S, min(spec.indexer.top_k, S if seen is None else seen))
     return MixerCost(
-        linear=2 * S * (asking + unfolding + H * spec.v_dim * D),
-        per_token=spec.kv_rank + spec.rope_dim,
+        linear=2 * S * (asking + unfolding + H * spec.v_dim * D) + index.linear,
+        per_token=spec.kv_rank + spec.rope_dim + index.per_token,
         window=seen,
-        scores=pair * visible_pairs(S, seen),
+        scores=pair * attended + index.scores,
+        scores_dense=pair * S * S + index.scores_dense,
+    )
+
+
+def indexer_cost(spec: c.Indexer, q_rank: int, d_model: int, S: int, window: int | None) -> MixerCost:
+    """What choosing adds: the indexer's heads meet every token in sight, and attention only the chosen ones."""
+    pair = 2 * spec.n_heads * spec.head_dim
+    return MixerCost(
+        linear=2 * S * (q_rank * spec.n_heads * spec.head_dim + d_model * (spec.head_dim + spec.n_heads)),
+        per_token=spec.head_dim,
+        scores=pair * visible_pairs(S, window),
         scores_dense=pair * S * S,
     )
 

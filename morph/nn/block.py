@@ -25,6 +25,7 @@ from morph.nn.lightning import Lightning
 from morph.nn.moe import MixtureOfExperts
 from morph.nn.norm import build_norm
 from morph.nn.organ import Organ
+from morph.nn.sparse import SparseAttention
 
 Stream = Float[Tensor, "B S D"]
 
@@ -37,9 +38,15 @@ def windowed(model: config.ModelConfig, layer: int) -> SoftmaxAttention | Latent
     return MIXERS[type(model.attention)](model, layer)  # type: ignore[return-value]
 
 
+def latent(model: config.ModelConfig, layer: int) -> LatentAttention:
+    """Latent attention, to all tokens in sight or to those that its indexer chooses."""
+    assert isinstance(model.attention, config.MLA)
+    return LatentAttention(model, layer) if model.attention.indexer is None else SparseAttention(model, layer)
+
+
 MIXERS: dict[type[config.Spec], Callable[[config.ModelConfig, int], Mixer]] = {
     config.Attention: SoftmaxAttention,
-    config.MLA: LatentAttention,
+    config.MLA: latent,
     config.SlidingWindow: windowed,
     config.GatedDeltaNet: GatedDeltaNet,
     config.KimiDelta: KimiDelta,

@@ -117,9 +117,16 @@ class KVCache(SightCache):
 class LatentCache(SightCache):
     """Normed latents (B, N, R) that keys and values unfold from, and one rotated key (B, N, Dr) for all heads."""
 
-    held = ("latents", "rotary_keys")
+    held: tuple[str, ...] = ("latents", "rotary_keys")
     latents: Tensor | None
     rotary_keys: Tensor | None
+
+
+class IndexedCache(LatentCache):
+    """The same with the indexer's key of every token (B, N, Di)."""
+
+    held = ("latents", "rotary_keys", "index_keys")
+    index_keys: Tensor | None
 
 
 class StateCache(LayerCache):

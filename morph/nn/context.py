@@ -46,6 +46,7 @@ class Context:
         positions: the place of each token in its own text, (S,) or (B, S) when rows are padded; padding gets 0.
         real: True where a column holds a token, (B, S); None when all do.
         penalties: terms that organs add to the loss, filled during the pass.
+        lessons: what indexers have yet to learn of attention, likewise.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Context:
             places = self.columns[None, :] - pads[:, None]
             self.positions, self.real = places.clamp(min=0).to(device), (places >= 0).to(device)
         self.penalties: list[Tensor] = []
+        self.lessons: list[Tensor] = []
         self._masks: list[tuple[int | None, int, Tensor, Mask]] = []
         self._rotations: list[tuple[config.Rotary, int, tuple[Tensor, Tensor]]] = []
 

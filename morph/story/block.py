@@ -44,6 +44,7 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "position": ("position.added", "attention.rope"),
     "attention": ("attention", "attention.qk_norm"),
     "attention.n_kv_heads": ("attention",),
+    "attention.indexer": ("attention.indexer",),
     "attention.qk_norm": ("attention.qk_norm",),
     "attention.sink": ("attention.sink",),
     "attention.gate": ("attention.gate",),
@@ -227,7 +228,7 @@ def _how(position: InLayer) -> str:
 def _attention(config: ModelConfig) -> tuple[Organ, ...]:
     attention = config.attention
     if isinstance(attention, MLA):
-        shared, extras = f"latents of {attention.kv_rank}", tuple[Organ, ...]()
+        shared, extras = f"latents of {attention.kv_rank}", _indexer(attention)
         heads = {"query": attention.n_heads, "key_value": attention.n_heads}
     else:
         shared, extras = f"{attention.n_kv_heads} KV heads", _extras(attention)
@@ -244,6 +245,13 @@ def _attention(config: ModelConfig) -> tuple[Organ, ...]:
         *extras,
         _mask(config),
     )  # fmt: skip
+
+
+def _indexer(attention: MLA) -> tuple[Organ, ...]:
+    """What chooses the tokens that latent attention reads."""
+    if attention.indexer is None:
+        return ()
+    return (Organ("attention.indexer", "attention", "Indexer", f"chooses {attention.indexer.top_k} tokens a query"),)
 
 
 def _extras(attention: Attention) -> tuple[Organ, ...]:
