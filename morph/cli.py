@@ -19,6 +19,8 @@ except ImportError:
     print("morph: the command line needs the extra 'train': pip install -e '.[train]'", file=sys.stderr)
     raise SystemExit(2) from None
 
+from morph.hf.commands import commands as hf_commands
+
 MOST_CONTEXT = 10**12  # tokens
 _MANY_VALUES = ("--seeds", "--stages")  # options that take several words: --seeds 0 1 2
 
@@ -365,6 +367,9 @@ def doctor() -> int:
     from morph.doctor import main as examine
 
     return examine()
+
+
+app.add_typer(hf_commands, name="hf")
 
 
 if __name__ == "__main__":

@@ -39,8 +39,13 @@ def read_config(folder: str | Path) -> ModelConfig:
     Raises:
         MorphError: for a family or option that Morph does not know, naming it.
     """
+    return open_config(folder)[1]
+
+
+def open_config(folder: str | Path) -> tuple[Family, ModelConfig]:
+    """The same, with the family."""
     with opened(folder) as held:
-        return _config(held)[1]
+        return _config(held)
 
 
 def load(folder: str | Path, dtype: torch.dtype | None = None, *, skip: Sequence[str] = ()) -> Decoder:
