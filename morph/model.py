@@ -131,12 +131,14 @@ class Decoder(Organ):
         tables = torch.float64 if weight.dtype == torch.float64 else torch.float32
         context = Context(past, S, pads, ids.device, tables)
 
-        x = self.embedding(ids) * self.config.embedding_factor
+        # In the table's precision, as Gemma has it: bf16 rounds √D before it multiplies.
+        factor = torch.full((), self.config.embedding_factor, dtype=weight.dtype, device=ids.device)
+        x = self.embedding(ids) * factor
         self.record(embedded=x)
         if isinstance(self.config.position, config.Sinusoid):
             x = x + context.sinusoid(self.config.position, self.config.d_model).to(x.dtype)
         if self.positions is not None:
-            x = x + self.positions(context.positions) * self.config.embedding_factor
+            x = x + self.positions(context.positions) * factor
         x = self.drop(x)
         self.record(stream=x)
         layers = cache.layers if cache is not None else [None] * len(self.blocks)

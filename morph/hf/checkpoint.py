@@ -70,12 +70,10 @@ def load(folder: str | Path, dtype: torch.dtype | None = None, *, skip: Sequence
         shards = held.shard_of()
         rules = _rules_for(family, config, model, held, shards)
         _check_names(held, family, config, rules, shards, model, skip)
-        for shard, theirs in _by_last_shard(rules, shards):
-            for rule in theirs:
-                tensors = rule.read(tuple(held.tensor(shards[name], name) for name in rule.theirs))
-                for name, tensor in zip(rule.ours, tensors, strict=True):
-                    _put(model, name, tensor, dtype)
-            held.close(shard)
+        for rule in sorted(rules, key=lambda rule: max(shards[name] for name in rule.theirs)):
+            tensors = rule.read(tuple(held.tensor(shards[name], name) for name in rule.theirs))
+            for name, tensor in zip(rule.ours, tensors, strict=True):
+                _put(model, name, tensor, dtype)
     return model.eval()
 
 
@@ -198,14 +196,6 @@ def expected_tensors(model: Decoder, rules: list[Rule]) -> dict[str, Tensor]:
     return expected
 
 
-def _by_last_shard(rules: list[Rule], shards: dict[str, str]) -> Iterator[tuple[str, list[Rule]]]:
-    """The rules, file by file: each where the last file that it needs comes."""
-    groups: dict[str, list[Rule]] = {}
-    for rule in rules:
-        groups.setdefault(max(shards[name] for name in rule.theirs), []).append(rule)
-    yield from sorted(groups.items())
-
-
 def _put(model: Decoder, name: str, tensor: Tensor, dtype: torch.dtype | None) -> None:
     """Give the model a tensor in the place of one without storage; buffers keep their own precision."""
     path, _, leaf = name.rpartition(".")
@@ -303,33 +293,38 @@ def _apart(tensor: Tensor) -> Tensor:
 
 
 def _family_for(config: ModelConfig, name: str | None) -> tuple[Family, dict[str, Any]]:
-    """The family to write and its config.json. Raises MorphError naming what it cannot hold."""
+    """The family to write and its config.json. Raises MorphError naming what it, or the nearest one, cannot hold."""
     if name is not None:
         family = family_named(name, "save")
-        settings, misfit = _fit(family, config)
+        settings, misfits = _fit(family, config)
         if settings is None:
-            raise MorphError(f"{name} cannot hold this model: {misfit}; choose another family, or None to search")
+            raise MorphError(f"{name} cannot hold this model: {'; '.join(misfits)}; choose another family, or None")
         return family, settings
-    misfits = {}
+    found: dict[str, list[str]] = {}
     for family in FAMILIES.values():
-        settings, misfits[family.model_type] = _fit(family, config)
+        settings, found[family.model_type] = _fit(family, config)
         if settings is not None:
             return family, settings
-    reasons = "; ".join(f"{family}: {misfit}" for family, misfit in misfits.items())
-    raise MorphError(f"no family of transformers that Morph writes can hold this model ({reasons})")
+    # One that lacks an organ is further off than one that reads other values.
+    closest = min(found, key=lambda each: (OTHER_ORGAN in found[each], len(found[each])))
+    told = "; ".join(misfit for misfit in found[closest] if misfit != OTHER_ORGAN)
+    raise MorphError(f"no family that Morph writes can hold this model; the nearest is {closest}: {told}")
 
 
-def _fit(family: Family, config: ModelConfig) -> tuple[dict[str, Any] | None, str]:
-    """What the family's config.json says of a config, if reading it gives the config back; else the difference."""
+def _fit(family: Family, config: ModelConfig) -> tuple[dict[str, Any] | None, list[str]]:
+    """What the family's config.json says of a config, if reading it gives the config back; else the differences."""
     try:
         settings = family.write_config(config)
         back = Settings(settings, family.model_type)
         returned = family.read_config(back)
         back.finish()
     except MorphError as error:
-        return None, str(error)
+        return None, [str(error), OTHER_ORGAN]
     changes = diff(settled(config), settled(returned))
-    return (None, str(changes[0])) if changes else (settings, "")
+    return (None, [str(change) for change in changes]) if changes else (settings, [])
+
+
+OTHER_ORGAN = "it lacks an organ"
 
 
 def settled(config: ModelConfig) -> ModelConfig:

@@ -25,6 +25,8 @@ CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.i
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+AT_ONCE = 64_000_000
+"""Bytes that are read before files are let go of."""
 
 
 def safetensors(part: str = "safetensors") -> Any:
@@ -47,6 +49,7 @@ class Folder:
             raise MorphError(f"{self.path} is {what}; give the folder that holds config.json and *.safetensors")
         self.config = self._json(CONFIG)
         self._open: dict[str, Any] = {}
+        self._read = 0
 
     def _json(self, name: str) -> dict[str, Any]:
         path = self.path / name
@@ -104,10 +107,9 @@ class Folder:
                 ) from None
         return self._open[shard]
 
-    def close(self, shard: str | None = None) -> None:
-        """Let go of a file, or of all."""
-        for name in [shard] if shard else list(self._open):
-            self._open.pop(name, None)
+    def close(self) -> None:
+        """Let go of all files, and of what was read of them."""
+        self._open.clear()
 
     def shape(self, shard: str, name: str) -> tuple[int, ...]:
         """The shape of a tensor, read from the file's head. Raises MorphError for a type that Morph does not read."""
@@ -120,8 +122,15 @@ class Folder:
         return tuple(view.get_shape())
 
     def tensor(self, shard: str, name: str) -> Tensor:
-        """A tensor, whose numbers may lie in the file itself: copy what is to be kept."""
+        """A tensor, whose numbers lie in the file itself: copy what is to be kept.
+
+        What was read of an open file stays in memory, so files are let go of now and then.
+        """
+        if self._read > AT_ONCE:
+            self.close()
+            self._read = 0
         tensor: Tensor = self._file(shard).get_tensor(name)
+        self._read += tensor.numel() * tensor.element_size()
         return tensor
 
 
@@ -143,7 +152,9 @@ def write_folder(path: Path, config: dict[str, Any], shards: Iterable[dict[str, 
                 table |= dict.fromkeys(tensors, number)
                 total += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
             _name_shards(folder, table, total)
+            readers = (folder / CONFIG).stat().st_mode
             for file in folder.iterdir():
+                file.chmod(readers)  # weights are made for the owner alone
                 _sync(file)
     except OSError as error:
         raise disk_error(error, path, "nothing was written") from None

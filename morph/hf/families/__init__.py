@@ -10,7 +10,7 @@ How to add one: a file here with
   `s.refuse(key, remedy)` for values that cannot be. A key that nobody asked for and that `HARMLESS` does not list is
   refused by the frame, nested ones too. `rotation.py` reads and writes rotations of every age, `parts.py` layouts
   (`read_windows`) and heads (`read_heads`).
-- `write(config) -> dict`: the keys of config.json. Use `as_kind` for organs of which the family has one kind. What it
+- `write(config) -> dict`: the keys of config.json. Use `organ` (`parts.py`) where the family has one kind. What it
   writes is read back at once and compared, so a config that the family cannot hold is refused by field name. The frame
   adds model_type, architectures, dtype and null token ids.
 - `rules(config) -> list[Rule]` (`morph.hf.weights`): every parameter and persistent buffer of ours once, every tensor

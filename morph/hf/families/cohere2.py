@@ -14,12 +14,12 @@ from morph.config import (
     ModelConfig,
     NoPosition,
     PerLayer,
-    as_kind,
 )
 from morph.hf.families.family import Family
 from morph.hf.families.parts import (
     decoder_rules,
     every,
+    organ,
     read_heads,
     read_windows,
     windows_differ,
@@ -67,9 +67,9 @@ def write(config: ModelConfig) -> dict[str, Any]:
     if isinstance(config.layout, AllGlobal | AllLocal):
         rotation = config.position
     else:
-        rotation = as_kind(config.position, PerLayer, "position").local
+        rotation = organ(config.position, PerLayer, "position").local
     turned = {} if isinstance(rotation, NoPosition) else {"rope_parameters": write_rotation(rotation)}
-    scale = 1.0 if config.logits is None else as_kind(config.logits, LogitScale, "logits").scale
+    scale = 1.0 if config.logits is None else organ(config.logits, LogitScale, "logits").scale
     return common | write_windows(config) | {"logit_scale": scale} | turned
 
 

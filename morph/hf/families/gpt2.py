@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from morph.config import MLP, AllGlobal, Attention, LayerNorm, LearnedPosition, ModelConfig, as_kind
+from morph.config import MLP, AllGlobal, Attention, LayerNorm, LearnedPosition, ModelConfig
 from morph.hf.families.family import Family
+from morph.hf.families.parts import organ
 from morph.hf.settings import Settings, activation_there
 from morph.hf.weights import Rule, chained, copied, each, fused, linear, transposed
 
@@ -43,8 +44,8 @@ def read(s: Settings) -> ModelConfig:
 
 def write(config: ModelConfig) -> dict[str, Any]:
     attention, mlp = (
-        as_kind(config.attention, Attention, "attention"),
-        as_kind(config.feed_forward, MLP, "feed_forward"),
+        organ(config.attention, Attention, "attention"),
+        organ(config.feed_forward, MLP, "feed_forward"),
     )
     return {
         "vocab_size": config.vocab_size,

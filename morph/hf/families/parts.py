@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from morph.config import (
     AllGlobal,
@@ -20,14 +20,16 @@ from morph.config import (
     Placement,
     Position,
     SlidingWindow,
-    as_kind,
+    Spec,
 )
+from morph.errors import MorphError
 from morph.hf.families.rotation import write_rotation
 from morph.hf.settings import Settings, activation_there
 from morph.hf.weights import Rule, copied, linear
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
+S = TypeVar("S", bound=Spec)
 LayerRules = Callable[[ModelConfig, int], list[Rule]]
 
 # ---- layers --------------------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ def write_heads(config: ModelConfig) -> dict[str, Any]:
 
 def write_common(config: ModelConfig) -> dict[str, Any]:
     """What dense families with gated networks write alike."""
-    mlp = as_kind(config.feed_forward, GatedMLP, "feed_forward")
+    mlp = organ(config.feed_forward, GatedMLP, "feed_forward")
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
@@ -133,9 +135,16 @@ def write_common(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def organ(value: Spec, kind: type[S], field: str) -> S:
+    """`value` itself, which the family needs to be of this kind. Raises MorphError when it is another."""
+    if not isinstance(value, kind):
+        raise MorphError(f"{field} is {value.kind!r}, where this family has {kind.kind!r}")
+    return value
+
+
 def softmax_attention(config: ModelConfig) -> Attention:
     """The config's attention. Raises MorphError when it is that of latents."""
-    return as_kind(config.attention, Attention, "attention")
+    return organ(config.attention, Attention, "attention")
 
 
 def same_biases(settings: Settings) -> bool:
