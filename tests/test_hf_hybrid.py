@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from tests.hf import assert_parity, make_theirs
+from morph import hf
+from morph.errors import MorphError
+from tests.hf import assert_parity, edit_config, make_theirs, their_states
+from tests.models import relative_error
 from tests.test_hf_moe import BASE, rope
 
 GDN = {"linear_conv_kernel_dim": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 16} | {
@@ -69,3 +74,76 @@ def test_every_layer_and_the_cache_agree_with_transformers(name: str, seed: int,
     family, kwargs = CASES[name]
     errors = assert_parity(make_theirs(family, kwargs, seed), tmp_path, seed=seed)
     print(name, max(errors.values()), errors["cached"])
+
+
+TOWER = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 48} | {
+    "num_position_embeddings": 4, "patch_size": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
+def test_the_language_model_of_one_that_sees_images(family: str, is_packed: bool, tmp_path: Path) -> None:
+    theirs = make_theirs(family, {"text_config": CASES[family][1], "vision_config": TOWER})
+    theirs.save_pretrained(tmp_path / "theirs")
+    if is_packed:
+        save_file(theirs.state_dict(), tmp_path / "theirs" / "model.safetensors")
+    with pytest.raises(MorphError, match=r"model\.visual\..*skip="):
+        hf.load(tmp_path / "theirs")
+    model = hf.load(tmp_path / "theirs", skip=["model.visual.*"])
+    ids = torch.arange(30)[None]
+    logits, _ = their_states(theirs, ids)
+    assert relative_error(model(ids), logits) < 1e-5
+    with pytest.raises(MorphError, match=f"save it as {family}_text"):
+        hf.save(model, tmp_path / "ours", family=family)
+    hf.save(model, tmp_path / "ours")
+    assert torch.equal(hf.load(tmp_path / "ours")(ids), model(ids))
+
+
+def test_olmo_hybrid_by_the_names_of_its_class(tmp_path: Path) -> None:
+    """The first norm of a full layer under either name, the convolutions cut where q, k and v end or in thirds."""
+    theirs = make_theirs(*CASES["olmo_hybrid"])
+    theirs.save_pretrained(tmp_path)
+    path, ids = tmp_path / "model.safetensors", torch.arange(30)[None]
+    logits, held = their_states(theirs, ids)[0], load_file(path)
+    renamed = {
+        name.replace("3.feedforward_layer_norm", "3.post_attention_layernorm"): tensor for name, tensor in held.items()
+    }
+    assert renamed.keys() != held.keys()
+    save_file(renamed, path)
+    assert relative_error(hf.load(tmp_path)(ids), logits) < 1e-5
+    for layer in range(3):
+        parts = [f"model.layers.{layer}.linear_attn.{part}_conv1d.weight" for part in "qkv"]
+        whole = torch.cat([held[part] for part in parts])
+        renamed |= dict(zip(parts, (t.clone() for t in whole.split([24, 24, 64])), strict=True))
+    save_file(renamed, path)
+    assert relative_error(hf.load(tmp_path)(ids), logits) < 1e-5
+
+
+def test_minimax_may_leave_out_its_tables(tmp_path: Path) -> None:
+    theirs = make_theirs(*CASES["minimax"])
+    theirs.save_pretrained(tmp_path)
+    path, ids = tmp_path / "model.safetensors", torch.arange(30)[None]
+    held = load_file(path)
+    kept = {name: tensor for name, tensor in held.items() if not name.endswith(("slope_rate", "_decay"))}
+    assert len(kept) == len(held) - 12
+    save_file(kept, path)
+    assert relative_error(hf.load(tmp_path)(ids), their_states(theirs, ids)[0]) < 1e-5
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no gate": ("qwen3_5", {"attn_output_gate": False}, "attn_output_gate = False"),
+    "biases": ("olmo_hybrid", {"attention_bias": True}, "attention_bias = True"),
+    "windows": ("qwen3_next", {"layer_types": ["sliding_attention"] * 4}, "layer_types"),
+    "part of a head": ("olmo_hybrid", {"partial_rotary_factor": 0.5}, r"partial_rotary_factor = 0\.5"),
+    "another activation": ("minimax", {"hidden_act": "gelu_10"}, "hidden_act = 'gelu_10'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_morph_has_not_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    family, changes, message = REFUSED[name]
+    make_theirs(*CASES[family]).config.save_pretrained(tmp_path)
+    edit_config(tmp_path, **changes)
+    with pytest.raises(MorphError, match=message):
+        hf.read_config(tmp_path)

@@ -111,6 +111,37 @@ def test_every_layer_and_the_cache_agree_with_transformers(name: str, seed: int,
     print(name, max(errors.values()))
 
 
+OLDER: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral": ("mixtral", {"rope_parameters": ..., "rope_theta": 1e6}),
+    "qwen3_moe": (
+        "qwen3_moe",
+        {"rope_parameters": ..., "rope_theta": 1e6, "num_local_experts": ..., "num_experts": 7, "max_window_layers": 3},
+    ),
+    "gpt_oss": (
+        "gpt_oss",
+        {
+            "rope_parameters": ..., "rope_theta": 150_000, "experts_per_token": 3, "initial_context_length": 4096,
+            "rope_scaling": {name: x for name, x in GPT_OSS["rope_parameters"].items() if name != "rope_theta"},
+        },
+    ),
+    "glm4_moe": ("glm4_moe", {"rope_parameters": ..., "rope_theta": 1e6, "partial_rotary_factor": 0.5}),
+    "glm4_moe, half a head unsaid": ("glm4_moe", {"rope_parameters": ..., "rope_theta": 1e6}),
+    "afmoe": (
+        "afmoe",
+        {"layer_types": ..., "rope_parameters": ..., "rope_theta": 10_000, "score_func": "sigmoid", "n_group": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_keys_of_the_releases_say_the_same(name: str, tmp_path: Path) -> None:
+    family, changes = OLDER[name]
+    make_theirs(family, CASES[family][1]).config.save_pretrained(tmp_path)
+    now = hf.read_config(tmp_path)
+    edit_config(tmp_path, **changes)
+    assert hf.read_config(tmp_path) == now
+
+
 PACKED = ("qwen3_moe", "glm4_moe")
 
 

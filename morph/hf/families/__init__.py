@@ -25,7 +25,7 @@ Each has a parity test against transformers: tests/hf.py has the harness.
 
 from morph.hf.families.afmoe import AFMOE
 from morph.hf.families.cohere2 import COHERE2
-from morph.hf.families.deepseek import DEEPSEEK_V3, KIMI_K2
+from morph.hf.families.deepseek import DEEPSEEK_V3, DEEPSEEK_V32, GLM_MOE_DSA, KIMI_K2
 from morph.hf.families.family import Family as Family
 from morph.hf.families.gemma import GEMMA2, GEMMA3
 from morph.hf.families.glm4_moe import GLM4_MOE
@@ -39,13 +39,16 @@ from morph.hf.families.olmo import OLMO2, OLMO3
 from morph.hf.families.olmo_hybrid import OLMO_HYBRID
 from morph.hf.families.qwen3 import QWEN3
 from morph.hf.families.qwen3_moe import QWEN3_MOE
-from morph.hf.families.qwen3_next import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
+from morph.hf.families.qwen3_next import QWEN3_5, QWEN3_5_IMAGES, QWEN3_5_MOE, QWEN3_5_MOE_IMAGES, QWEN3_NEXT
 from morph.hf.families.smollm3 import SMOLLM3
 from morph.hf.families.step3p7 import STEP3P7
 
 _DENSE = (GPT2, LLAMA, MISTRAL, GEMMA2, GEMMA3, QWEN3, OLMO2, OLMO3, SMOLLM3, COHERE2)
 _EXPERTS = (MIXTRAL, QWEN3_MOE, GPT_OSS, GLM4_MOE, AFMOE, STEP3P7)
 _HYBRID = (QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, OLMO_HYBRID, MINIMAX)
-_LATENT = (DEEPSEEK_V3, KIMI_K2, KIMI_LINEAR)
+_LATENT = (DEEPSEEK_V3, KIMI_K2, DEEPSEEK_V32, GLM_MOE_DSA, KIMI_LINEAR)
+_IMAGES = (QWEN3_5_IMAGES, QWEN3_5_MOE_IMAGES)
 
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (*_DENSE, *_EXPERTS, *_HYBRID, *_LATENT)}
+FAMILIES: dict[str, Family] = {
+    family.model_type: family for family in (*_DENSE, *_EXPERTS, *_HYBRID, *_LATENT, *_IMAGES)
+}

@@ -1,8 +1,8 @@
 """Qwen3-Next (Qwen team, 2025) and Qwen3.5 (2026): Gated DeltaNet and gated attention, 3 : 1, zero-centred norms.
 
 The two keep the same maps in other orders: Qwen3-Next has q, k, v and z of one key head after another, Qwen3.5 all of
-q, then all of k, then all of v. Both have each head's query and gate side by side. Of Qwen3.5 this is the language
-model; images give a token three positions, which are one for text.
+q, then all of k, then all of v. Both have each head's query and gate side by side. Qwen3.5 is released with a tower for
+images, which give a token three positions; for text they are one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from morph.hf.families.linear import conv_rule, full_every, read_layers, write_l
 from morph.hf.families.parts import decoder_rules, mlp_rules, read_heads, softmax_attention, write_heads
 from morph.hf.families.qwen3_moe import count_dense, write_places
 from morph.hf.families.rotation import read_rotation, write_rotation
+from morph.hf.families.tower import with_tower
 from morph.hf.settings import Settings, activation_there
 from morph.hf.weights import Rule, copied, fused, grouped
 
@@ -53,6 +54,9 @@ def _read(s: Settings, kv_heads: int, feed_forward: Any) -> ModelConfig:
     frame = read_frame(s, 32_768)
     norm = ZeroCentredRMSNorm(eps=s.number("rms_norm_eps", 1e-6))
     s.only("attention_bias", False)
+    s.only("attn_output_gate", True)
+    s.ignore("mamba_ssm_dtype")  # states are in fp32 at least
+    s.ignore("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
     layers = frame["n_layers"]
     delta = GatedDeltaNet(**{field: s.whole(key, DEFAULTS[field]) for field, key in KEYS.items()})
     return ModelConfig(
@@ -185,3 +189,5 @@ QWEN3_5_MOE = Family(
     partial(_later, feed_forward=_experts),
     other_rules=(partial(_later, feed_forward=_packed),),
 )
+QWEN3_5_IMAGES = with_tower(QWEN3_5, "qwen3_5", "Qwen3_5ForConditionalGeneration")
+QWEN3_5_MOE_IMAGES = with_tower(QWEN3_5_MOE, "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration")

@@ -49,6 +49,7 @@ from morph.hf.families.parts import (
     write_windows,
 )
 from morph.hf.families.rotation import read_table
+from morph.hf.families.tower import text_table
 from morph.hf.settings import Settings, activation_there
 from morph.hf.weights import Rule, copied
 
@@ -57,11 +58,8 @@ TOWER = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "im
 
 
 def read(s: Settings) -> ModelConfig:
-    s.ignore("vision_config", "projector_bias")
-    t = s.table("text_config")
-    if t is None:
-        s.refuse("text_config", "give the table of the language model's keys")
-    assert t is not None
+    s.ignore("projector_bias")
+    t = text_table(s)
     frame = read_frame(t, 128_000)
     s.only("tie_word_embeddings", frame["tied"])
     t.only("attention_bias", False)
