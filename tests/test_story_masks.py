@@ -360,3 +360,12 @@ def test_an_unchanged_part_stays_the_same_object(masks: Figure) -> None:
     change = difference(old, new)
     assert {"cone:frame", "hops:line", "powers:level3", "count:12", "cone:last"} <= set(change.keep)
     assert "title" in change.swap and "kind:2" in change.swap  # global 1 becomes local 1
+
+
+def test_layers_of_latents_are_shown_and_chosen_tokens_have_no_one_mask() -> None:
+    assert set(_absent(figure(model="mla"))) == {"window", "cache", "stack", "work"}
+    gone = _absent(figure(model="sparse-attention"))
+    assert set(gone) == {"causal", "window", "cache", "stack", "work"} and "An indexer chooses" in gone["causal"]
+    windowed = morph.fork("sparse-attention", "nano")
+    gone = _absent(figure(model=replace(windowed, layout=AllLocal(local=SlidingWindow(window=20)))))
+    assert "An indexer chooses" in gone["window"] and "latent" in gone["work"]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from morph.config import ModelConfig
+from morph.config import MLA, ModelConfig
 from morph.measure.mixers import mixer_cost
 from morph.measure.trace import Trace, trace
 from morph.model import Decoder
@@ -38,6 +38,7 @@ MOST_MAPS = 6
 LONGEST = 1024
 """Tokens of a pass at most: every layer's scores are held, and their number is the square."""
 NO_WINDOW = "No layer of this model has a window."
+CHOSEN = "An indexer chooses the tokens that each query of this model sees, so no layer has one mask for every text."
 
 
 @one_thread()
@@ -89,6 +90,12 @@ class Look:
     def length(self) -> int:
         """Tokens of the pass: `spans` windows, without one a map's worth."""
         return min(self.spans * self.window or CELLS, self.most, LONGEST)
+
+    @property
+    def chosen(self) -> str:
+        """Why no layer has a mask of its own, as a sentence; "" where they have."""
+        attention = self.subject.config.attention
+        return CHOSEN if isinstance(attention, MLA) and attention.indexer is not None else ""
 
     @property
     def unseen(self) -> str:
@@ -199,8 +206,8 @@ def _masked_softmax(frame: Frame, in_sight: np.ndarray) -> bool:
 
 def _causal(look: Look) -> Frame:
     key, title, layer, n = "causal", "Causal: all that came before", look.far, look.length
-    if layer is None:
-        return absent(key, title, "No layer of this model sees the whole past.")
+    if layer is None or look.chosen:
+        return absent(key, title, look.chosen or "No layer of this model sees the whole past.")
     facts = _layer_facts(look, layer)
     rest = "What its weights lack of 1, the sink takes." if facts["sink"] else "Its weights on them add up to 1."
     return Frame(
@@ -226,8 +233,8 @@ def _pairs(look: Look, layer: int) -> int:
 
 def _window(look: Look) -> Frame:
     key, title, layer, w, n = "window", "A window hides the rest", look.local, look.window, look.length
-    if layer is None or look.unseen:
-        return absent(key, title, look.unseen)
+    if layer is None or look.unseen or look.chosen:
+        return absent(key, title, look.unseen or look.chosen)
     facts, arrays, far = _layer_facts(look, layer) | {"window": w}, _layer_arrays(look, layer), ""
     if look.far is not None and n > w:
         arrays["beyond"] = Array(
@@ -304,8 +311,8 @@ def _cache(look: Look) -> Frame:
 
 def _stack(look: Look) -> Frame:
     key, title = "stack", "A stack of masks"
-    if look.unseen:
-        return absent(key, title, look.unseen + " All its masks are the same.")
+    if look.unseen or look.chosen:
+        return absent(key, title, look.chosen or look.unseen + " All its masks are the same.")
     last = look.far if look.far is not None else min(4, len(look.windows)) - 1
     layers = [layer for layer in range(last + 1) if look.windows[layer] != 0][-MOST_MAPS:]
     n, last_key = look.length, [look.mask(layer)[-1, 0] for layer in layers]
