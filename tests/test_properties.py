@@ -31,21 +31,21 @@ LONGEST = 24
 
 @st.composite
 def sizes(draw: st.DrawFn) -> Size:
-    """Small widths, most of them odd; heads that do not divide come too, to be refused."""
-    n_heads, head_dim = draw(st.integers(1, 4)), draw(st.sampled_from((1, 2, 3, 4, 6, 8, 10)))
+    """Small widths; now and then an odd head, or heads that do not divide, to be refused where that counts."""
+    n_heads, head_dim = draw(st.integers(1, 4)), draw(st.sampled_from((4, 8, 12, 4, 8, 2, 6, 10, 3)))
     return Size(
         vocab_size=draw(st.integers(2, 30)),
-        d_model=n_heads * head_dim + draw(st.sampled_from((0, 0, 0, 0, 1))),
-        n_layers=draw(st.integers(1, 5)),
+        d_model=n_heads * head_dim + draw(st.sampled_from((0,) * 15 + (1,))),
+        n_layers=draw(st.sampled_from((4, 2, 3, 5, 6, 1))),
         n_heads=n_heads,
-        n_kv_heads=draw(st.sampled_from([n for n in range(1, 5) if n_heads % n == 0] + [n_heads + 1])),
+        n_kv_heads=draw(st.sampled_from([n for n in range(1, 5) if n_heads % n == 0] * 5 + [n_heads + 1])),
         context_length=draw(st.integers(1, LONGEST)),
         window=draw(st.integers(1, 7)),
     )
 
 
-STARTS = st.sampled_from((*SLUGS, *FORKS))
-WORDS = st.lists(st.sampled_from(tuple(CHANGES)), max_size=6)
+STARTS = st.sampled_from((*SLUGS, *FORKS, *SLUGS[6:]))
+WORDS = st.tuples(st.permutations(tuple(CHANGES)), st.integers(0, 16)).map(lambda drawn: drawn[0][: drawn[1]])
 
 
 def composed(start: str, words: list[str], size: Size) -> ModelConfig | None:
@@ -109,7 +109,7 @@ def check(size: Size, start: str, words: list[str], data: st.DataObject) -> None
         keeps_all_laws(config, data)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(size=sizes(), start=STARTS, words=WORDS, data=st.data())
 def test_every_composition_is_refused_or_keeps_all_laws(
     size: Size, start: str, words: list[str], data: st.DataObject
@@ -119,7 +119,7 @@ def test_every_composition_is_refused_or_keeps_all_laws(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(max_examples=2000)
+@settings(max_examples=600)
 @given(size=sizes(), start=STARTS, words=WORDS, data=st.data())
 def test_many_more_compositions_do(size: Size, start: str, words: list[str], data: st.DataObject) -> None:
     check(size, start, words, data)
