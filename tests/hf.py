@@ -86,6 +86,16 @@ def decode(model: Decoder, ids: Tensor, chunks: tuple[int, ...]) -> Tensor:
     return torch.cat(out, dim=1)
 
 
+def padding_error(theirs: Any, ours: Decoder, ids: Tensor) -> float:
+    """How far the logits of two texts are apart of which the second begins 13 columns later."""
+    lengths = torch.tensor([ids.shape[1], ids.shape[1] - 13])
+    real = torch.arange(ids.shape[1]) >= ids.shape[1] - lengths[:, None]
+    places = (real.cumsum(-1) - 1).clamp(min=0)
+    with torch.no_grad():
+        expected = theirs(input_ids=ids, attention_mask=real.long(), position_ids=places, use_cache=False).logits
+        return relative_error(ours(ids, lengths=lengths)[real], expected[real])
+
+
 def assert_parity(
     theirs: Any,
     folder: Path,
@@ -109,6 +119,9 @@ def assert_parity(
     assert max(errors.values()) <= WHOLE, errors
     errors["cached"] = relative_error(decode(ours, ids, chunks), logits)
     assert errors["cached"] <= CACHED, errors
+
+    errors["padded"] = padding_error(theirs, ours, ids)
+    assert errors["padded"] <= WHOLE, errors
 
     hf.save(ours, folder / "ours", family=theirs.config.model_type)
     back = type(theirs).from_pretrained(folder / "ours", attn_implementation="eager", dtype=torch.float32).eval()

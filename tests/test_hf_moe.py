@@ -202,6 +202,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "unnormed sigmoids": ("glm4_moe", {"norm_topk_prob": False}, "norm_topk_prob = False"),
     "experts in every other layer": ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step = 2"),
     "a dense layer in between": ("qwen3_moe", {"mlp_only_layers": [1]}, r"mlp_only_layers = \[1\]"),
+    "half of each head, stretched": (
+        "glm4_moe",
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor = 0.5 is unsupported; with yarn",
+    ),
     "two counts": ("qwen3_moe", {"num_experts": 9}, "num_experts = 9"),
     "biases on q, k, v, o alone": ("qwen3_moe", {"attention_bias": True}, "attention_bias = True"),
     "windows": ("qwen3_moe", {"use_sliding_window": True}, "use_sliding_window = True"),

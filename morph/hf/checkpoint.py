@@ -110,7 +110,14 @@ def _rules_for(
         misshapen = sum(folder.shape(shards[name], name) != tuple(expected[name].shape) for name in held)
         return len(expected) - len(held), misshapen
 
-    return forms[0] if len(forms) == 1 else min(forms, key=misfits)
+    if len(forms) == 1:
+        return forms[0]
+    found: list[tuple[int, int]] = []
+    for rules in forms:
+        found.append(misfits(rules))
+        if found[-1] == (0, 0):
+            break
+    return forms[found.index(min(found))]
 
 
 def _check_names(

@@ -51,7 +51,8 @@ def read_rotation(
 
 def _read_fraction(settings: Settings, fraction: float | None) -> float | None:
     if fraction is None:
-        settings.only("partial_rotary_factor", 1.0, 1)
+        if settings.number("partial_rotary_factor", 1.0) != 1:
+            settings.refuse("partial_rotary_factor", "in this family whole heads rotate; remove the key")
         return None
     return settings.number("partial_rotary_factor", fraction)
 
