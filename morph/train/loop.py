@@ -10,10 +10,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -118,11 +118,64 @@ def evaluate(model: morph.Decoder, corpus: data.Corpus, recipe: Recipe, context:
     total = 0.0
     for first in range(0, len(offsets), recipe.batch_size):
         part = offsets[first : first + recipe.batch_size]
-        ids, targets = _to(data.windows(corpus.validation, part, context), device)
+        ids, targets = to_device(data.windows(corpus.validation, part, context), device)
         with autocast(pick_precision(recipe.precision, device), device):
             total += model.loss(ids, targets).cross_entropy.item() * len(part)
     model.train(was_training)
     return total / len(offsets) / LN2
+
+
+@dataclass(frozen=True)
+class Descent:
+    """One optimizer step: means over its micro-batches in nats, the gradient's norm before it was clipped.
+
+    `load` (layers, E) is how often each expert was chosen; None without experts.
+    """
+
+    loss: float
+    balance: float
+    learning_rate: float
+    gradient_norm: float
+    load: Tensor | None
+
+
+class Diverged(MorphError):
+    """The loss or the gradient stopped being finite; the weights are those before this step."""
+
+    def __init__(self, loss: float, norm: float) -> None:
+        super().__init__(f"loss {loss}, gradient norm {norm}: try a lower learning rate")
+        self.loss, self.norm = loss, norm
+
+
+def descend(
+    model: morph.Decoder,
+    optimizer: torch.optim.Optimizer,
+    recipe: Recipe,
+    step: int,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    precision: str = "fp32",
+) -> Descent:
+    """Optimizer step number `step` (from 0): gradients of `recipe.accumulation` batches, clip, update, `end_step`.
+
+    `batches` is asked for the next one when the last has given its gradients. Raises Diverged instead of taking a step
+    that is not finite.
+    """
+    rate, parts = recipe.rate(step), recipe.accumulation
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    loss, balance = 0.0, 0.0
+    for ids, targets in batches:
+        with autocast(precision, ids.device):
+            found = model.loss(ids, targets)
+        (found.total / parts).backward()
+        loss += found.cross_entropy.item() / parts
+        balance += found.balance.item() / parts
+    norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise Diverged(loss, norm)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return Descent(loss, balance, rate, norm, model.end_step())
 
 
 class _Loop:
@@ -165,24 +218,11 @@ class _Loop:
     def _step(self, step: int) -> StepReport:
         """Optimizer step number `step` (from 0)."""
         recipe, started = self.recipe, time.perf_counter()
-        rate = recipe.rate(step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        loss, balance = 0.0, 0.0
-        for micro in range(recipe.accumulation):
-            torch.manual_seed(self._noise(step, micro))  # for dropout: like the text, it follows from the step alone
-            ids, targets = self._batch(step, micro)
-            with autocast(self.precision, self.device):
-                parts = self.model.loss(ids, targets)
-            (parts.total / recipe.accumulation).backward()
-            loss += parts.cross_entropy.item() / recipe.accumulation
-            balance += parts.balance.item() / recipe.accumulation
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip).item()
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            self._refuse(step + 1, loss, norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self._watch(self.model.end_step())
+        try:
+            done = descend(self.model, self.optimizer, recipe, step, self._batches(step), self.precision)
+        except Diverged as error:
+            self._refuse(step + 1, error)
+        self._watch(done.load)
         tokens = recipe.accumulation * recipe.batch_size * self.context
         speed = tokens / (time.perf_counter() - started)
         validation = load = shares = biases = None
@@ -192,18 +232,28 @@ class _Loop:
                 load, shares = fullest_share(self.load), _rounded(self.load / self.load.sum(-1, keepdim=True), 4)
                 biases = selection_biases(self.model)
             self.load = None
-        return StepReport(step + 1, loss, loss / LN2, balance, rate, norm, speed, validation, load, shares, biases)
+        return StepReport(
+            step=step + 1,
+            loss=done.loss,
+            bits_per_byte=done.loss / LN2,
+            balance=done.balance,
+            learning_rate=done.learning_rate,
+            gradient_norm=done.gradient_norm,
+            tokens_per_second=speed,
+            validation_bits_per_byte=validation,
+            load=load,
+            expert_load=shares,
+            selection_bias=biases,
+        )
 
-    def _noise(self, step: int, micro: int) -> int:
-        """The seed of what is random in one micro-batch."""
-        index = micro * self.world.size + self.world.rank
-        return data.noise_seed(self.run.seed, step, index)
-
-    def _batch(self, step: int, micro: int) -> tuple[Tensor, Tensor]:
-        index = micro * self.world.size + self.world.rank
+    def _batches(self, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The micro-batches of a step; each is drawn when it is its turn, and what is random in its pass with it."""
         size = self.corpus.train.size
-        offsets = data.training_offsets(size, self.context, self.recipe.batch_size, self.run.seed, step, index)
-        return _to(data.windows(self.corpus.train, offsets, self.context), self.device)
+        for micro in range(self.recipe.accumulation):
+            index = micro * self.world.size + self.world.rank
+            torch.manual_seed(data.noise_seed(self.run.seed, step, index))  # for dropout: it follows from the step alone
+            offsets = data.training_offsets(size, self.context, self.recipe.batch_size, self.run.seed, step, index)
+            yield to_device(data.windows(self.corpus.train, offsets, self.context), self.device)
 
     def _watch(self, load: Tensor | None) -> None:
         """Add up how often each expert was chosen, (layers, E), until the next validation."""
@@ -215,13 +265,13 @@ class _Loop:
         save_checkpoint(self.run, self.model, self.optimizer, self.state)
         return self.state.step
 
-    def _refuse(self, step: int, loss: float, norm: float) -> None:
+    def _refuse(self, step: int, error: Diverged) -> NoReturn:
         latest = self.run.latest()
         raise MorphError(
-            f"training diverged at step {step} of {self.run.path}: loss {loss}, gradient norm {norm}; "
+            f"training diverged at step {step} of {self.run.path}: loss {error.loss}, gradient norm {error.norm}; "
             f"{f'{latest.name} is the last checkpoint' if latest else 'no checkpoint yet'}; "
             f"try a lower --learning-rate than {self.recipe.learning_rate:g} in a new --out"
-        )
+        ) from None
 
     def _summary(self) -> Summary:
         records = self.run.metrics()
@@ -254,6 +304,7 @@ def _rounded(table: Tensor, decimals: int) -> list[list[float]]:
     return [[round(value, decimals) for value in row] for row in table.tolist()]
 
 
-def _to(pair: tuple[Any, Any], device: torch.device) -> tuple[Tensor, Tensor]:
+def to_device(pair: tuple[Any, Any], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Inputs and targets as tensors on the device."""
     ids, targets = (torch.from_numpy(part.copy()).to(device) for part in pair)
     return ids, targets
