@@ -21,7 +21,7 @@ _HOMES = {
     "morph.measure.trace": ("trace",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("story", "train", "widgets", "measure", "hf")
+_ROOMS = ("story", "train", "widgets", "measure", "hf", "lab")
 
 __all__ = ["__version__", *_HOME_OF]
 

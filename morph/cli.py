@@ -20,6 +20,7 @@ except ImportError:
     raise SystemExit(2) from None
 
 from morph.hf.commands import commands as hf_commands
+from morph.lab.commands import commands as lab_commands
 
 MOST_CONTEXT = 10**12  # tokens
 _MANY_VALUES = ("--seeds", "--stages")  # options that take several words: --seeds 0 1 2
@@ -370,6 +371,7 @@ def doctor() -> int:
 
 
 app.add_typer(hf_commands, name="hf")
+app.add_typer(lab_commands, name="lab")
 
 
 if __name__ == "__main__":

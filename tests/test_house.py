@@ -22,7 +22,7 @@ FLOORS = [  # from the ground up
     ["morph.model"],
     ["morph.measure", "morph.decoding"],
     ["morph.train", "morph.telling"],
-    ["morph.hf"],
+    ["morph.hf", "morph.lab"],
     ["morph.folder"],
     ["morph.writing"],
     ["morph.story", "morph.checks", "morph.doctor"],

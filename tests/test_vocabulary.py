@@ -18,7 +18,10 @@ from tests.tools import need
 def folder(path: Path, tokenizer: Any, **settings: Any) -> Path:
     """The tokenizer's files of a checkpoint; `config` and `generation` are the tables of those two."""
     path.mkdir(exist_ok=True)
-    tables = {"config": settings.pop("config", {"vocab_size": 512}), "generation_config": settings.pop("generation", {})}
+    tables = {
+        "config": settings.pop("config", {"vocab_size": 512}),
+        "generation_config": settings.pop("generation", {}),
+    }
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False} | settings
     for name, table in (tables | {"tokenizer_config": settings}).items():
         (path / f"{name}.json").write_text(json.dumps(table))

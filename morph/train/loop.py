@@ -251,7 +251,9 @@ class _Loop:
         size = self.corpus.train.size
         for micro in range(self.recipe.accumulation):
             index = micro * self.world.size + self.world.rank
-            torch.manual_seed(data.noise_seed(self.run.seed, step, index))  # for dropout: it follows from the step alone
+            torch.manual_seed(
+                data.noise_seed(self.run.seed, step, index)
+            )  # for dropout: it follows from the step alone
             offsets = data.training_offsets(size, self.context, self.recipe.batch_size, self.run.seed, step, index)
             yield to_device(data.windows(self.corpus.train, offsets, self.context), self.device)
 

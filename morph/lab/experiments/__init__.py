@@ -1,0 +1,1 @@
+"""One experiment a file; `morph.lab` says how to write one."""

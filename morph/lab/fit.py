@@ -1,0 +1,96 @@
+"""One cell: build the model, read what is measured at the start, train it, read what is measured at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import morph
+from morph.config import ModelConfig
+from morph.lab.spec import Cell, Reading
+from morph.lab.tasks import Task
+from morph.lab.trial import CPU, Trial
+from morph.train.data import noise_seed
+from morph.train.loop import Diverged, descend, make_optimizer, to_device
+from morph.train.recipe import Recipe
+
+
+def start(config: ModelConfig, task: Task, recipe: Recipe) -> Trial:
+    """A fresh model on its task, its weights from the recipe's seed."""
+    model = morph.build(config, seed=recipe.seed)
+    task.prepare(model, recipe.seed)
+    return Trial(model.eval(), task, recipe)
+
+
+def fit(trial: Trial, on_step: Callable[[int], None] = lambda step: None) -> None:
+    """Train to the recipe's last step; ends early when the task is solved or the loss diverges."""
+    model, task, recipe = trial.model, trial.task, trial.recipe
+    optimizer = make_optimizer(model, recipe)
+    model.train()
+    for step in range(recipe.steps):
+        try:
+            trial.steps.append(descend(model, optimizer, recipe, step, _batches(trial, step)))
+        except Diverged:
+            trial.diverged_at = step + 1
+            break
+        on_step(step + 1)
+        if (step + 1) % recipe.evaluate_every == 0 or step + 1 == recipe.steps:
+            model.eval()
+            trial.evaluations.append((step + 1, task.evaluate(model, recipe)))
+            model.train()
+            if task.is_solved(trial.evaluations[-1][1]):
+                break
+    model.eval()
+
+
+def _batches(trial: Trial, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+    for index in range(trial.recipe.accumulation):
+        torch.manual_seed(noise_seed(trial.seed, step, index))  # for dropout, as in the training loop
+        yield to_device(trial.task.batch(trial.config, trial.recipe, step, index), CPU)
+
+
+def measure(cell: Cell, on_step: Callable[[int], None] = lambda step: None) -> dict[str, Any]:
+    """Every reading of a cell, with how it went; what its result file holds."""
+    cpu = time.process_time()
+    readings: dict[str, Any]
+    diverged_at = None
+    if cell.experiment.procedure is not None:
+        readings = dict(cell.experiment.procedure(cell, on_step))
+        taken = cell.steps
+    else:
+        trial = start(cell.config, cell.task, cell.recipe)
+        readings = {m.name: read(m.read, trial) for m in cell.experiment.measures if m.at == "init"}
+        if cell.is_trained:
+            fit(trial, on_step)
+            diverged_at = trial.diverged_at
+            for m in cell.experiment.measures:
+                if m.at == "end":
+                    readings[m.name] = m.diverged if diverged_at is not None else read(m.read, trial)
+        taken = len(trial.steps)
+    return {
+        "readings": {name: _rounded(value) for name, value in readings.items()},
+        "steps": taken,
+        "diverged_at": diverged_at,
+        "cpu_seconds": round(time.process_time() - cpu, 2),
+    }
+
+
+def read(measure: Callable[[Trial], Reading], trial: Trial) -> Reading:
+    """One reading; measures leave no gradients behind."""
+    found = measure(trial)
+    trial.model.zero_grad(set_to_none=True)
+    return found
+
+
+def _rounded(value: Any) -> Any:
+    """Six significant digits: more is noise, and files stay small."""
+    if value is None:
+        return None
+    if isinstance(value, list | tuple | np.ndarray | Tensor):
+        return [_rounded(float(v)) for v in value]
+    return float(f"{float(value):.6g}")
