@@ -3,7 +3,7 @@
     python tools/make_checkpoint.py [FOLDER] [--family NAME] [--steps N] [--seed N]
 
 On the text of this Python's standard library it trains a byte-level BPE tokenizer of 512 tokens (with the library
-`tokenizers`) and then, in a minute on two cores, a model of about half a million parameters. The folder holds what a
+`tokenizers`) and then, in about a minute, a model of about half a million parameters. The folder holds what a
 download would: config.json, model.safetensors, tokenizer.json, tokenizer_config.json and generation_config.json.
 """
 
@@ -34,7 +34,7 @@ BEGIN, END = "<|begin|>", "<|end|>"
 VOCABULARY, CONTEXT = 512, 128
 LEARNED_FROM = 2_000_000
 """Bytes of text that the tokenizer sees."""
-RECIPE = Recipe(steps=500, batch_size=16)
+RECIPE = Recipe(steps=300, batch_size=16)
 
 
 def llama() -> ModelConfig:
