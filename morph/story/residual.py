@@ -15,7 +15,6 @@ squares; `depth` counts layers, half a layer a write. Facts beside the arrays:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -60,9 +59,8 @@ def figure(model: Decoder | ModelConfig | str | int | Path | None = None, seed: 
     source = subject("deep" if model is None else model, seed=seed)
     config = source.config
     it = read(source)
-    start = read(siblings(source, [config])[0]) if source.is_trained else None
-    beside = siblings(source, [replace(config, placement=placement, residual=None) for placement in norms.PLACEMENTS])
-    material = Material(it, start, {s.config.placement: read(s) for s in beside})
+    start = read(siblings(source, [config])[0]) if source.is_trained and not source.is_released else None
+    material = Material(it, start, {s.config.placement: read(s) for s in norms.placed(source)})
     return Figure(
         name=NAME,
         number=NUMBER,

@@ -13,8 +13,9 @@ from torch import Tensor
 from morph.story.frame import Array, Claim, Frame
 from morph.story.stream import Stream
 
-FEATURES, WORDS = 48, 16
-"""Features of a vector and tokens of the passage that are drawn; more would be too small to see."""
+FEATURES, WORDS, LONG_WORDS = 48, 16, 8
+"""Features of a vector, tokens of the passage that are drawn, and of those that are whole words; more would be too
+small to see."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,18 @@ class Material:
 
     Attributes:
         it: the model shown.
-        start: the same as initialized; None when `it` is.
-        placed: its config as initialized with other placements of the norms, by placement.
+        start: the same as initialized; None when `it` is, and when nobody here knows how it began.
+        placed: its config as initialized with other placements of the norms, by placement; empty when it is too large.
     """
 
     it: Stream
     start: Stream | None
     placed: Mapping[str, Stream]
+
+    @property
+    def words(self) -> int:
+        """How many of the last tokens are drawn."""
+        return WORDS if self.it.subject.vocabulary.unit == "byte" else LONG_WORDS
 
     @property
     def first(self) -> Stream:
@@ -52,12 +58,14 @@ def make(
 ) -> Frame:
     """A frame with its aside and its source; `models` says who is in it: "shown", "both" or "placed".
 
-    What deep trained models do need not be true of a reader's: where `claim` does not hold, the frame claims `plain`.
+    What deep trained models do need not be true of a reader's: where `claim` does not hold, the frame claims `plain`,
+    and so it does of a released model, which is not set beside its beginning.
     """
     subject, layers = m.it.subject, m.it.subject.config.n_layers
+    state = "as released" if subject.is_released else "trained" if m.start else "as initialized"
     states = {
-        "shown": "trained" if m.start else "as initialized",
-        "both": "trained and as initialized" if m.start else "as initialized",
+        "shown": state,
+        "both": "trained and as initialized" if m.start else state,
         "placed": "as initialized",
     }
     tokens = len(m.it.tokens)
@@ -77,12 +85,14 @@ def make(
             "aside": f"{layers} layers, {states[models]}",
             "layers": layers,
             "width": subject.config.d_model,
-            "trained": m.start is not None and models != "placed",
+            "trained": subject.is_trained and models != "placed",
             **(facts or {}),
         },
         source=f"{what[0].upper()}{what[1:]}.",
     )
-    return made if plain is None or made.check() else replace(made, claim=plain)
+    if plain is None or (made.check() and not subject.is_released):
+        return made
+    return replace(made, claim=plain)
 
 
 # ---- arrays ----
@@ -107,8 +117,11 @@ def halves(writes: Tensor, prefix: str, source: str) -> dict[str, Array]:
 
 
 def near(a: np.ndarray, b: np.ndarray, slack: float = 1e-3) -> bool:
-    """Whether all numbers agree within `slack`, which covers their rounding to significant digits."""
-    return bool(np.abs(a - b).max() <= slack)
+    """Whether all numbers agree within `slack`, which covers their rounding to significant digits.
+
+    Numbers above 1 may differ by as large a part of the largest.
+    """
+    return bool(np.abs(a - b).max() <= slack * max(1.0, np.abs(b).max()))
 
 
 def rms_of(vector: Tensor) -> float:

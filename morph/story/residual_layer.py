@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from morph.config import Lightning, State
 from morph.nn.norm import ZeroCentredRMSNorm
 from morph.story.frame import Claim, Frame, absent
-from morph.story.residual_kit import FEATURES, WORDS, Material, drawn, make, near, numbers, rms_of
+from morph.story.residual_kit import FEATURES, Material, drawn, make, near, numbers, rms_of
 
 
 def bus(m: Material) -> Frame:
@@ -30,18 +31,18 @@ def bus(m: Material) -> Frame:
         title="A token enters the bus",
         caption=f"{unit} “{word}” becomes {D} numbers. They enter one tensor of shape (1, {S}, {D}), "
         "which every layer reads from and writes to.",
-        alt=f"The last {WORDS} of {S} tokens, each with a column of {drawn(D)} of its {D} numbers; the column of "
+        alt=f"The last {m.words} of {S} tokens, each with a column of {drawn(D)} of its {D} numbers; the column of "
         f"the last token stands on a thick line, the residual stream, that runs on through {config.n_layers} layers.",
         claim=Claim(
             text="The first state is the token's row of the embedding, scaled, and its position where one is added.",
             holds=lambda f: near(f.values("stream")[:, -1], f.values("embedding") + f.values("position")),
         ),
         arrays={
-            "stream": numbers(it.states[0, -WORDS:, :FEATURES].T, ("feature", "token"), "stream[0], last tokens"),
+            "stream": numbers(it.states[0, -m.words :, :FEATURES].T, ("feature", "token"), "stream[0], last tokens"),
             "embedding": numbers(scaled[:FEATURES], ("feature",), f"embedding.weight[{token}] × {scale}"),
             "position": numbers((it.states[0, -1] - scaled)[:FEATURES], ("feature",), "stream - scaled embedding"),
         },
-        facts={"words": [it.subject.shown(t) for t in it.tokens[-WORDS:]], "tokens": S, "shown": min(D, FEATURES)},
+        facts={"words": [it.subject.shown(t) for t in it.tokens[-m.words :]], "tokens": S, "shown": min(D, FEATURES)},
     )
 
 
@@ -107,9 +108,7 @@ def _write(m: Material, write: int, *, key: str, title: str, caption: Callable[[
     if facts["norm"]:
         with torch.no_grad():
             vectors["copy"] = norm(before)
-        kept = 1.0 if isinstance(norm, ZeroCentredRMSNorm) else 0.0
-        gain, shift = kept + norm.get_parameter("weight"), getattr(norm, "bias", 0.0)
-        facts["unit"] = rms_of((vectors["copy"] - shift) / gain)
+            facts["unit"] = rms_of(_bare(norm)(before))
         size = f"(root mean square, RMS, {rms_of(vectors['copy']):.2f})"
         copies = f"normalized copies {size} of" if write == 0 else "a normalized copy of"
         reads = copies + " {}"
@@ -138,12 +137,20 @@ def _write(m: Material, write: int, *, key: str, title: str, caption: Callable[[
             holds=lambda f: (
                 near(f.values("before") + f.values("delta"), f.values("after"))
                 and abs(f.facts.get("unit", 1.0) - 1) < 0.01
-                and float(abs(f.values("delta")).max()) > 0.01
+                and float(abs(f.values("delta")).max()) > 1e-3 * float(abs(f.values("after")).max())
             ),
         ),
         arrays=arrays,
         facts=facts,
     )
+
+
+def _bare(norm: nn.Module) -> nn.Module:
+    """The norm without its gain and shift."""
+    bare = deepcopy(norm)
+    for name, parameter in bare.named_parameters():
+        parameter.fill_(1.0 if name == "weight" and not isinstance(norm, ZeroCentredRMSNorm) else 0.0)
+    return bare
 
 
 def _followed(before: Tensor, delta: Tensor, after: Tensor) -> dict[str, Any]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+
 import numpy as np
 import torch
 
+import morph
 from morph.config import Placement
-from morph.story.frame import Array, Claim, Frame
+from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.residual_kit import FEATURES, Material, make, near, numbers
 from morph.story.stream import Stream, divisions, gradients, louder, passed_on, rebuilt
+from morph.story.subject import Subject, siblings
 from morph.story.written import small, times
 
 PLACEMENTS: tuple[Placement, ...] = ("post", "pre", "sandwich", "post-branch", "depth-scaled-sandwich")
@@ -20,10 +26,41 @@ NAMES: dict[str, str] = {
     "depth-scaled-sandwich": "sandwich, gain 1/√L",
 }
 """A placement in words."""
+MOST_BUILT = 50_000_000
+"""Parameters of a model that these frames build five times over."""
 FACTORS = (1.0, 2.0, 4.0, 8.0)
 """How much larger the last matrix of every branch is made."""
 
 
+def placed(source: Subject) -> list[Subject]:
+    """The subject's config with its norms in each place, untrained; none where five of them would be too much."""
+    if morph.count(source.config).total > MOST_BUILT:
+        return []
+    bare = replace(source.config, residual=None, mtp=None)
+    return siblings(source, [replace(bare, placement=placement) for placement in PLACEMENTS])
+
+
+def small_enough(key: str, title: str) -> Callable[[Callable[[Material], Frame]], Callable[[Material], Frame]]:
+    """Let a frame say that the model is too large, where none was built beside it."""
+
+    def wrap(draw: Callable[[Material], Frame]) -> Callable[[Material], Frame]:
+        @wraps(draw)
+        def frame(m: Material) -> Frame:
+            if m.placed:
+                return draw(m)
+            size = morph.count(m.it.subject.config).total
+            return absent(
+                key, title,
+                f"This frame builds the model five times over, untrained, its norms in five places. With {size:,} "
+                f"parameters it is above the {MOST_BUILT:,} that are built for a picture.",
+            )  # fmt: skip
+
+        return frame
+
+    return wrap
+
+
+@small_enough("post-norm", "Post-norm rescales at every write")
 def post_norm(m: Material) -> Frame:
     """The stream of the 2017 placement: rescaled at every write."""
     stream = m.placed["post"]
@@ -57,6 +94,7 @@ def post_norm(m: Material) -> Frame:
     )
 
 
+@small_enough("pre-norm", "Pre-norm keeps x₀ and grows")
 def pre_norm(m: Material) -> Frame:
     """The stream of pre-norm: nothing divides it, and it grows."""
     stream = m.placed["pre"]
@@ -107,6 +145,7 @@ def _carried(stream: Stream) -> tuple[dict[str, Array], float]:
     return arrays, float(left[-1])
 
 
+@small_enough("bounded", "A norm that bounds each delta")
 def bounded(m: Material) -> Frame:
     """Deltas when branches get louder, with and without a norm behind the branch."""
     names = ("pre", "sandwich", "post-branch")
@@ -137,6 +176,7 @@ def bounded(m: Material) -> Frame:
     )
 
 
+@small_enough("gradient", "The gradient that reaches layer 1")
 def backward(m: Material) -> Frame:
     """The gradient on its way down, by placement."""
     lengths = {name: gradients(stream.subject) for name, stream in m.placed.items()}
@@ -174,6 +214,7 @@ def backward(m: Material) -> Frame:
     )
 
 
+@small_enough("depth-scaled", "A gain of 1/√L")
 def depth_scaled(m: Material) -> Frame:
     """Second norms that start with a gain of 1/√L."""
     plain, scaled = m.placed["sandwich"], m.placed["depth-scaled-sandwich"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from morph.config import ModelConfig, Rotary
+from morph.config import ModelConfig
 from morph.model import Decoder
 from morph.story.frame import Figure, Frame, absent
 from morph.story.rope_before import requirement, shuffle, sinusoid, table
@@ -21,7 +21,7 @@ from morph.story.threads import one_thread
 
 NAME, NUMBER, TITLE = "rope", 3, "Rotary position"
 DEFAULT = "windows"
-LATENT = "This model's keys unfold from latents, and this figure asks layers that turn whole keys."
+NO_SOFTMAX = "This model has no softmax attention, so no query meets a key."
 SHORTEST, LONGEST = 16, 128
 """Tokens of the passage that the figure reads: the trained length, within these."""
 
@@ -37,7 +37,7 @@ def figure(*, model: Decoder | ModelConfig | str | int | Path | None = None, see
     length = min(max(subject.config.context_length, SHORTEST), LONGEST)
     read = layers(subject, min(length, subject.config.position_limit or length))
     turning = [layer for layer in read if len(layer.speeds)]
-    seeing = [layer for layer in turning if layer.attention.window is None] or turning
+    seeing = [layer for layer in turning if layer.mixer.window is None] or turning
     return Figure(
         name=NAME,
         number=NUMBER,
@@ -50,8 +50,10 @@ def figure(*, model: Decoder | ModelConfig | str | int | Path | None = None, see
 def _before(subject: Subject, read: list[Layer], length: int) -> list[Frame]:
     """Frames 1 to 4."""
     if not read:
-        why = LATENT if subject.softmax else "This model has no softmax attention, so no query meets a key."
-        first, fourth = absent("shuffle", "Shuffle the tokens", why), absent("requirement", "The requirement", why)
+        first, fourth = (
+            absent(key, title, NO_SOFTMAX)
+            for key, title in (("shuffle", "Shuffle the tokens"), ("requirement", "The requirement"))
+        )
     else:
         bare = unplaced(subject)
         first = shuffle(bare, read[0] if bare is subject else layers(bare, length)[0])
@@ -66,8 +68,8 @@ def _turning(subject: Subject, layer: Layer | None) -> list[Frame]:
         return [make(live) for make in (query, key, slide, clocks, wavelengths, distance, base, longer)]
     kind = type(subject.config.position).__name__
     why = f"This model rotates nothing: its position is {kind}."
-    if isinstance(subject.config.position, Rotary) and subject.softmax:
-        why = LATENT
+    if not subject.softmax:
+        why = NO_SOFTMAX
     lost = {
         "query": "Turn the query", "key": "Turn the key", "slide": "Slide both", "clocks": "Clocks",
         "wavelengths": "Wavelengths", "distance": "Score and distance", "base": "", "longer": "Longer texts",

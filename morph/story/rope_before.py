@@ -36,7 +36,7 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
     order = _shuffled(WORDS, subject.seed)
     x = layer.x[rows]
     before, after = layer.attend(x, None), layer.attend(x[torch.tensor(order)], None)
-    open_before, open_after = unmasked(before), unmasked(after)
+    open_before, open_after = layer.unmasked(before), layer.unmasked(after)
     change = {
         "open": relative(open_after[1], open_before[1][:, order]),
         "causal": relative(after["heads"], before["heads"][:, order]),
@@ -92,16 +92,6 @@ def shuffle(subject: Subject, layer: Layer) -> Frame:
             f"Layer {layer.index} of {subject.name}, its rotation off; strips: weights of the bold token, head 0."
         ),
     )  # fmt: skip
-
-
-def unmasked(seen: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Attention of the traced queries, keys and values with no mask: weights (H, S, S), outputs (H, S, Dh)."""
-    q, k, v = seen["queries"], seen["keys"], seen["values"]
-    k, v = (x.repeat(len(q) // len(x), axis=0) for x in (k, v))
-    scores = q @ k.swapaxes(1, 2) * q.shape[-1] ** -0.5
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
-    return weights, weights @ v
 
 
 def relative(new: np.ndarray, old: np.ndarray) -> np.ndarray:
@@ -241,7 +231,7 @@ def requirement(subject: Subject, layer: Layer) -> Frame:
 
     def meet(rope: Rotation | None, added: torch.Tensor | float) -> np.ndarray:
         q, k = layer.attend(a + added, rope)["queries"][0], layer.attend(b + added, rope)["keys"][0]
-        return np.asarray(q @ k.T * q.shape[-1] ** -0.5)
+        return np.asarray(layer.capped(q @ k.T * layer.scale))
 
     maps = {"added": meet(None, wave), "turned": meet(layer.rope or Rope(), 0.0)}
     spread = {name: float(spread_along_diagonals(values).max()) for name, values in maps.items()}
@@ -261,10 +251,7 @@ def requirement(subject: Subject, layer: Layer) -> Frame:
         ),
         claim=Claim(
             text="Diagonals are constant under rotation and not under addition.",
-            holds=lambda f: bool(
-                spread_along_diagonals(f.values("turned")).max()
-                < EXACT < 0.01 < spread_along_diagonals(f.values("added")).max()
-            ),
+            holds=lambda f: _even_when_turned(f.values("turned"), f.values("added")),
         ),
         arrays={
             name: Array(values=values, axes=("query place", "key place"), source=source)
@@ -281,6 +268,11 @@ def requirement(subject: Subject, layer: Layer) -> Frame:
             f"Layer {layer.index}, head 0 of {subject.name}; query of “{words[0]}”, key of “{words[1]}” at every place."
         ),
     )  # fmt: skip
+
+
+def _even_when_turned(turned: np.ndarray, added: np.ndarray) -> bool:
+    exact = EXACT * max(1.0, np.abs(turned).max())
+    return bool(spread_along_diagonals(turned).max() < exact and spread_along_diagonals(added).max() > 0.01)
 
 
 def _two(subject: Subject, ids: list[int]) -> tuple[int, int]:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import morph
-from morph.config import LearnedPosition, NoPosition, Rotation, Sinusoid
-from morph.nn.attention import SoftmaxAttention
+from morph.config import LearnedPosition, NoPosition, Pairing, Rotation, Sinusoid
+from morph.nn.attention import SoftmaxAttention, SoftmaxMixer, attention_weights
 from morph.nn.context import Context
-from morph.nn.position import frequencies
+from morph.nn.latent import LatentAttention
+from morph.nn.mask import Mask
+from morph.nn.position import attention_scale, frequencies
 from morph.story.subject import Subject
 
 EXACT = 1e-9
-"""What fp64 may leave of a difference that is zero by construction."""
+"""What fp64 may leave of a difference that is zero by construction, relative to what it is a difference of."""
 TURN = 2 * np.pi
 
 
@@ -31,27 +34,58 @@ class Layer:
 
     Attributes:
         index: of its block.
-        attention: a copy of the layer in fp64.
+        mixer: the model's own layer.
         ids: the tokens, (S,).
-        x: what the layer reads, (S, D).
+        x: what the layer reads, (S, D), in fp64.
     """
 
     index: int
-    attention: SoftmaxAttention
+    mixer: SoftmaxMixer
     ids: list[int]
     x: Tensor
+
+    @cached_property
+    def attention(self) -> SoftmaxMixer:
+        """A copy of the layer in fp64."""
+        return deepcopy(self.mixer).double()
 
     @property
     def rope(self) -> Rotation | None:
         """How the layer turns its queries and keys."""
-        return self.attention.rope
+        return self.mixer.rope
+
+    @property
+    def width(self) -> int:
+        """Features of a head among which the rotation finds those that turn: all, but for a head of latents."""
+        if isinstance(self.mixer, LatentAttention):
+            return self.mixer.spec.rope_dim
+        assert isinstance(self.mixer, SoftmaxAttention)
+        return self.mixer.head_dim
+
+    @property
+    def scale(self) -> float:
+        """What multiplies the product of a traced query and key."""
+        return self.mixer.scale if isinstance(self.mixer, LatentAttention) else float(self.width**-0.5)
 
     @property
     def speeds(self) -> np.ndarray:
         """Radians per token of each pair that turns, (pairs,); none in a layer that does not rotate."""
-        if self.rope is None:
-            return np.zeros(0)
-        return np.asarray(frequencies(self.rope, self.attention.head_dim).numpy())
+        return np.zeros(0) if self.rope is None else np.asarray(frequencies(self.rope, self.width).numpy())
+
+    def split(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Heads of unrotated queries or keys (..., Dh) as the pairs that will turn, and the features that will not.
+
+        A rotation that enlarges what it turns (YaRN) has done so here.
+        """
+        assert self.rope is not None
+        count, first = 2 * len(self.speeds), x.shape[-1] - self.width  # a head of latents turns its last features
+        turning = pairs(x[..., first : first + count], count // 2, self.rope.pairing) * attention_scale(self.rope)
+        return turning, np.concatenate((x[..., :first], x[..., first + count :]), axis=-1)
+
+    def capped(self, scores: np.ndarray) -> np.ndarray:
+        """Scaled scores as the softmax reads them: within the layer's cap, if it has one."""
+        cap = self.mixer.cap if isinstance(self.mixer, SoftmaxAttention) else None
+        return scores if cap is None else cap * np.tanh(scores / cap)
 
     def attend(self, x: Tensor, rope: Rotation | None) -> dict[str, np.ndarray]:
         """The layer's own forward pass over rows `x` (S, D) at places 0 .. S-1, by the trace's names; batch dropped.
@@ -60,18 +94,32 @@ class Layer:
         """
         seen: dict[str, Tensor] = {}
         layer = deepcopy(self.attention)
-        layer.rope, layer.alibi_heads, layer.recorder = rope, 0, seen.__setitem__
+        layer.rope, layer.recorder = rope, seen.__setitem__
+        if isinstance(layer, SoftmaxAttention):
+            layer.alibi_heads = 0
         with torch.no_grad():
             layer(x[None], Context(0, len(x), None, x.device, x.dtype))
         return {name: tensor[0].numpy() for name, tensor in seen.items()}
 
+    def unmasked(self, seen: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Attention of traced queries, keys and values with no mask: weights (H, S, S), outputs (H, S, Dv)."""
+        q, k, v = (torch.from_numpy(seen[name])[None] for name in ("queries", "keys", "values"))
+        sink, cap, layer = None, None, self.attention
+        if isinstance(layer, SoftmaxAttention):
+            sink, cap = None if layer.sink is None else layer.sink.logits, layer.cap
+        with torch.no_grad():
+            q = q * (self.scale * q.shape[-1] ** 0.5)  # what follows divides by √Dh
+            weights = attention_weights(q, k, Mask(None, is_causal=False), sink, cap)[1]
+            out = weights @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+        return weights[0].numpy(), out[0].numpy()
+
 
 def layers(subject: Subject, length: int) -> list[Layer]:
-    """The model's layers of whole keys and values after one pass over `length` tokens of the passage."""
-    found = {index: mixer for index, mixer in subject.softmax.items() if isinstance(mixer, SoftmaxAttention)}
-    read: dict[SoftmaxAttention, Tensor] = {}
+    """The model's softmax layers after one pass over `length` tokens of the passage."""
+    found = subject.softmax
+    read: dict[SoftmaxMixer, Tensor] = {}
 
-    def keep(attention: SoftmaxAttention, inputs: tuple[Tensor, ...]) -> None:
+    def keep(attention: SoftmaxMixer, inputs: tuple[Tensor, ...]) -> None:
         read[attention] = inputs[0][0].detach().double()
 
     hooks = [attention.register_forward_pre_hook(keep) for attention in found.values()]
@@ -82,10 +130,7 @@ def layers(subject: Subject, length: int) -> list[Layer]:
     finally:
         for hook in hooks:
             hook.remove()
-    return [
-        Layer(index, deepcopy(attention).double(), ids[0].tolist(), read[attention])
-        for index, attention in found.items()
-    ]
+    return [Layer(index, attention, ids[0].tolist(), read[attention]) for index, attention in found.items()]
 
 
 def unplaced(subject: Subject) -> Subject:
@@ -97,8 +142,13 @@ def unplaced(subject: Subject) -> Subject:
     return replace(subject, model=model)
 
 
-def pairs(x: np.ndarray, turning: int) -> np.ndarray:
-    """The first 2 x `turning` features as complex numbers (..., turning): feature i beside feature i + turning."""
+def pairs(x: np.ndarray, turning: int, pairing: Pairing = "half-split") -> np.ndarray:
+    """The first 2 x `turning` features as complex numbers (..., turning).
+
+    Feature i stands beside feature i + turning or, "interleaved", feature 2i beside 2i + 1.
+    """
+    if pairing == "interleaved":
+        return np.asarray(x[..., 0 : 2 * turning : 2] + 1j * x[..., 1 : 2 * turning : 2])
     return np.asarray(x[..., :turning] + 1j * x[..., turning : 2 * turning])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from morph.config import PartialRope, Rope, Rotation, YarnRope
+from morph.config import Llama3Rope, PartialRope, Rope, Rotation, YarnRope
 from morph.nn.position import frequencies
 from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.rope_layer import EXACT, TURN
@@ -66,7 +66,7 @@ def _by_offset(live: Live, head: int, offsets: np.ndarray) -> tuple[np.ndarray, 
     products = (q[:, None, :] * k.conj()[None, :, :]).reshape(-1, q.shape[-1])
     turned = np.exp(1j * np.outer(live.speeds, offsets))
     scores = products.real @ turned.real - products.imag @ turned.imag + live.rest[head].reshape(-1, 1)
-    scores *= live.layer.attention.head_dim**-0.5
+    scores = live.layer.capped(scores * live.layer.scale)
     low, high = np.percentile(scores, (10, 90), axis=0)
     return scores.mean(0), low, high
 
@@ -156,9 +156,11 @@ def _bases_hold(waves: np.ndarray, lengths: np.ndarray, full: list[int]) -> bool
 
 def longer(live: Live) -> Frame:
     """Which angles a text `FACTOR` times longer shows that no trained text did."""
-    base, features, length = live.rope.base, live.layer.attention.head_dim, live.length
+    base, features, length = live.rope.base, 2 * len(live.speeds), live.length
+    if isinstance(live.rope, YarnRope | Llama3Rope):  # its speeds are made for more than it was first trained on
+        length = live.rope.original_length
     if features < 4:
-        return absent("longer", "Longer texts", f"A head of {features} features is one pair: nothing can be left out.")
+        return absent("longer", "Longer texts", "Only one pair of features turns: nothing can be left out.")
     ropes: list[tuple[str, Rotation | None]] = [
         ("RoPE", Rope(base=base)),
         ("YaRN", YarnRope(base=base, factor=FACTOR, original_length=length)),
@@ -205,7 +207,7 @@ def longer(live: Live) -> Frame:
             "drawn": drawn(count).tolist(), "length": length, "factor": FACTOR,
         },
         source=(
-            f"Speeds for a head of {features} features, base {base:,.0f}, trained on {length:,} tokens{some_of(count)}."
+            f"Speeds for {features} turning features, base {base:,.0f}, trained on {length:,} tokens{some_of(count)}."
         ),
     )  # fmt: skip
 

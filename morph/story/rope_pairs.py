@@ -12,7 +12,7 @@ import numpy as np
 
 from morph.config import Rotation
 from morph.story.frame import Array, Claim, Frame
-from morph.story.rope_layer import EXACT, TURN, Layer, dot, pairs
+from morph.story.rope_layer import EXACT, TURN, Layer, dot
 from morph.story.subject import Subject
 from morph.story.written import small
 
@@ -54,8 +54,8 @@ class Live:
     def of(cls, subject: Subject, layer: Layer, rope: Rotation) -> Live:
         seen, speeds = layer.attend(layer.x, None), layer.speeds
         q, k = seen["queries"], seen["keys"].repeat(len(seen["queries"]) // len(seen["keys"]), axis=0)
-        queries, keys, n = pairs(q, len(speeds)), pairs(k, len(speeds)), 2 * len(speeds)
-        rest = q[..., n:] @ k[..., n:].swapaxes(1, 2)
+        (queries, still), (keys, other) = layer.split(q), layer.split(k)
+        rest = still @ other.swapaxes(1, 2)
         pair = int(np.abs(speeds * QUERY_AT - 1.5).argmin())  # about a quarter turn at the query's place
         words = [subject.shown(token) for token in layer.ids]
         head, tokens = _legible(queries[:, :, pair], keys[:, :, pair], float(speeds[pair]), words)
@@ -122,7 +122,7 @@ def _complex(points: np.ndarray) -> np.ndarray:
 def _turned_by(points: np.ndarray, speed: float) -> bool:
     """Whether points (place, 2) are the first one turned by place times speed."""
     z = _complex(points)
-    return bool(np.abs(z - z[0] * np.exp(1j * speed * np.arange(len(z)))).max() < EXACT)
+    return bool(np.abs(z - z[0] * np.exp(1j * speed * np.arange(len(z)))).max() < EXACT * max(1.0, abs(z[0])))
 
 
 def _pair_facts(live: Live, query_at: int, key_at: int) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _gap_holds(query: np.ndarray, key: np.ndarray, speed: float) -> bool:
     q, k = _complex(query), _complex(key)
     expected = q[0] * k[0].conj() * np.exp(1j * speed * (len(q) - len(k)))
     turned = _turned_by(query, speed) and _turned_by(key, speed)
-    return turned and bool(abs(q[-1] * k[-1].conj() - expected) < EXACT)
+    return turned and bool(abs(q[-1] * k[-1].conj() - expected) < EXACT * max(1.0, abs(expected)))
 
 
 def _between(live: Live, m: float, n: float) -> float:
@@ -266,10 +266,7 @@ def slide(live: Live) -> Frame:
         ),
         claim=Claim(
             text="The score of a slid pair, and of the whole head, stays; the query's alone does not.",
-            holds=lambda f: bool(
-                max(np.ptp(f.values("both")), np.ptp(f.values("whole")))
-                < EXACT < 0.1 < np.ptp(f.values("alone"))
-            ),
+            holds=lambda f: _only_both_stay(f.values("both"), f.values("whole"), f.values("alone")),
         ),
         arrays={
             **_hands(live, *at),
@@ -280,6 +277,12 @@ def slide(live: Live) -> Frame:
         facts={**_meeting_facts(live, *at), "slide": SLIDE, "deviation": small(deviation)},
         source=live.pair_source,
     )  # fmt: skip
+
+
+def _only_both_stay(both: np.ndarray, whole: np.ndarray, alone: np.ndarray) -> bool:
+    """Changes are measured by the larger of 1 and the largest score, the swing by its own largest score."""
+    stays = all(np.ptp(scores) < EXACT * max(1.0, np.abs(scores).max()) for scores in (both, whole))
+    return bool(stays and np.ptp(alone) > 0.1 * np.abs(alone).max())
 
 
 def _whole(live: Live, slides: np.ndarray) -> np.ndarray:
@@ -315,7 +318,7 @@ def clocks(live: Live) -> Frame:
         title=f"{len(turns)} clocks, fast to slow",
         caption=(
             f"Each pair turns at its own speed, {pace}. At place {place} the fastest has turned "
-            f"{turns[0]:.1f} times, the slowest by {_small(turns[-1])}."
+            f"{turns[0]:,.1f} times, the slowest by {_small(turns[-1])}."
         ),
         alt=(
             f"{len(drawn(len(turns)))} dials. On each the part swept from place 0 to place {place}, the hand at its "
