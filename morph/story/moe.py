@@ -31,6 +31,7 @@ from morph.story.moe_layer import (
     named,
     reads,
     route,
+    routed_layers,
     router_of,
     slices,
 )
@@ -43,6 +44,8 @@ NAME, NUMBER, TITLE = "moe", 8, "Mixture of experts"
 SLICES = 8
 """Into how many slices a reader's dense network is cut for frame 1; others into as many as experts would run."""
 NO_ROUTER = "This model has no router: every token uses the whole of its feed-forward network."
+NO_DENSE = "Every layer of this model has experts: there is no dense network in it to show."
+DENSE_TITLE = "Dense: every parameter, every token"
 NO_SHARED = "This model has no shared expert: all of a token's experts are chosen."
 ABSENT = (
     ("experts", "Experts and a router"),
@@ -70,16 +73,17 @@ def figure(*, model: Any = None, seed: int = 0) -> Figure:
     else:
         shown = spread = find(model, seed=seed)
         moe = shown.config.moe
-        runs = {kind_of(moe): shown} if moe else {}
-    counts = (active_frame(None if model is None else shown.config), combinations_frame(shown))
+        runs = {kind_of(moe): shown} if moe and not shown.is_released else {}
+    name = "this checkpoint" if shown.is_released else "your model"
+    counts = (active_frame(None if model is None else shown.config, name), combinations_frame(shown))
     if shown.config.moe is None:
         gone = [absent(key, title, NO_ROUTER) for key, title in ABSENT]
         frames = (_dense(shown, SLICES), *gone[:4], *counts, *gone[4:])
     else:
         here, moe = route(shown, TOKENS), shown.config.moe
-        (dense,) = siblings(shown, [dense_counterpart(shown.config)])
+        dense = None if shown.is_released else siblings(shown, [dense_counterpart(shown.config)])[0]
         frames = (
-            _dense(dense, moe.top_k + moe.n_shared, here),
+            _dense_beside(shown, here) if dense is None else _dense(dense, moe.top_k + moe.n_shared, here=here),
             _experts(shown, dense, here),
             _router(shown, here),
             _dispatch(shown, here),
@@ -113,15 +117,39 @@ def _matrices(subject: Subject, layer: int) -> list[tuple[str, Parameter]]:
 # ---- frames 1 and 2: one network, many networks ----
 
 
-def _dense(subject: Subject, count: int, here: Routing | None = None) -> Frame:
+def _all_different(frame: Frame) -> bool:
+    return len(set(frame.values("chosen").tolist())) == frame.facts["top_k"]
+
+
+EXPERTS_ALONE = Claim(
+    text="A token uses top_k different experts, and the shared ones.",
+    holds=lambda f: _all_different(f) and (f.values("shared") > 0) == (f.facts["n_shared"] > 0),
+)
+EXPERTS_LIKE_DENSE = Claim(
+    text="The experts that a token uses weigh as much as the dense network; the router comes on top.",
+    holds=lambda f: bool(
+        f.values("dense") == f.values("expert") * f.facts["top_k"] + f.values("shared") and _all_different(f)
+    ),
+)
+
+
+def _dense_beside(subject: Subject, here: Routing) -> Frame:
+    """A dense layer of a released model with experts: nothing is built in the place of one that it has not."""
+    routed = routed_layers(subject)
+    dense = [layer for layer in range(subject.config.n_layers) if layer not in routed]
+    return _dense(subject, SLICES, layer=dense[-1]) if dense else absent("dense", DENSE_TITLE, NO_DENSE)
+
+
+def _dense(subject: Subject, count: int, *, here: Routing | None = None, layer: int | None = None) -> Frame:
     """With `here` the subject is the dense counterpart of the routed model that `here` is of."""
-    layer = here.layer if here else subject.config.n_layers // 2
+    if layer is None:
+        layer = here.layer if here else subject.config.n_layers // 2
     tokens, sizes = slices(subject, layer, TOKENS, count)
     weights = _weights(subject, layer)
     name = "The model of the next frames with one dense network in each layer, untrained" if here else named(subject)
     return Frame(
         key="dense",
-        title="Dense: every parameter, every token",
+        title=DENSE_TITLE,
         caption=(
             f"One network of {weights:,} parameters. Cut into {count} slices, each adds something to every token: "
             f"the smallest addition is {percent(sizes.min() / sizes.mean())} of the mean."
@@ -151,13 +179,18 @@ def _dense(subject: Subject, count: int, here: Routing | None = None) -> Frame:
     )  # fmt: skip
 
 
-def _experts(subject: Subject, dense: Subject, here: Routing) -> Frame:
+def _experts(subject: Subject, dense: Subject | None, here: Routing) -> Frame:
+    """Beside a `dense` counterpart, where one was built, the experts of a token weigh as much."""
     facts, layer = facts_of(subject, here), feed_forward(subject.model.blocks[here.layer])
     assert isinstance(layer, MixtureOfExperts)
     n, k, always = facts["n_experts"], facts["top_k"], facts["n_shared"]
     one = sum(p[0].numel() for p in layer.experts.parameters())
     router, shared = (sum(p.numel() for p in part.parameters()) for part in (layer.router, layer.shared))
     beside = ", and the shared one always runs" if always == 1 else f", and {always} always run" if always else ""
+    beside_dense = {}
+    if dense is not None:
+        source = "numel of frame 1's network"
+        beside_dense = {"dense": Array(values=np.array(_weights(dense, here.layer)), axes=(), source=source)}
     return Frame(
         key="experts",
         title=TITLE_OF["experts"],
@@ -170,18 +203,12 @@ def _experts(subject: Subject, dense: Subject, here: Routing) -> Frame:
             f"{k} chosen are filled: {_listed(here.chosen[-1])}."
             + (f" Beside them {always} shared, always filled." if always else "")
         ),
-        claim=Claim(
-            text="The experts that a token uses weigh as much as the dense network; the router comes on top.",
-            holds=lambda f: bool(
-                f.values("dense") == f.values("expert") * f.facts["top_k"] + f.values("shared")
-                and len(set(f.values("chosen").tolist())) == f.facts["top_k"]
-            ),
-        ),
+        claim=EXPERTS_LIKE_DENSE if dense else EXPERTS_ALONE,
         arrays={
             "expert": Array(values=np.array(one), axes=(), source="numel of one expert"),
             "router": Array(values=np.array(router), axes=(), source="numel of the router"),
             "shared": Array(values=np.array(shared), axes=(), source="numel of the shared experts"),
-            "dense": Array(values=np.array(_weights(dense, here.layer)), axes=(), source="numel of frame 1's network"),
+            **beside_dense,
             "chosen": Array(values=here.chosen[-1], axes=("rank",), source=f"{router_of(here)}.chosen, last token"),
         },
         facts=facts,
@@ -328,6 +355,17 @@ def _combination(subject: Subject, here: Routing) -> Frame:
 # ---- frame 8: the shared expert ----
 
 
+SHARED_ALONE = Claim(
+    text="The shared expert adds something to every token.", holds=lambda f: bool((f.values("ratio") > 0).all())
+)
+SHARED_AMONG_CHOSEN = Claim(
+    text="The shared expert adds something to every token; no chosen expert serves them all.",
+    holds=lambda f: bool(
+        (f.values("ratio") > 0).all() and f.values("table").sum(axis=0).max() < len(f.values("ratio"))
+    ),
+)
+
+
 def _shared(subject: Subject, here: Routing) -> Frame:
     facts = facts_of(subject, here)
     if not facts["n_shared"]:
@@ -346,13 +384,7 @@ def _shared(subject: Subject, here: Routing) -> Frame:
             f"The grid of tokens and experts of frame 4, and at its right a filled column for the shared expert. "
             f"Beside each row a bar: what it adds over what a chosen one adds, {ratio.min():.1f} to {ratio.max():.1f}."
         ),
-        claim=Claim(
-            text="The shared expert adds something to every token; no chosen expert serves them all.",
-            holds=lambda f: bool(
-                (f.values("ratio") > 0).all()
-                and f.values("table").sum(axis=0).max() < len(f.values("ratio"))
-            ),
-        ),
+        claim=SHARED_ALONE if subject.is_released else SHARED_AMONG_CHOSEN,
         arrays={
             "table": Array(
                 values=here.table.astype(int), axes=("token", "expert"), source=f"{router_of(here)}.chosen"

@@ -105,6 +105,8 @@ def balance_frames(subjects: Mapping[str, Subject]) -> tuple[Frame, ...]:
 
 
 def _why(kind: str, subjects: Mapping[str, Subject]) -> str:
+    if not subjects:
+        return "How this model was trained is not known here, nor how full its experts were: give a run."
     if kind in subjects:
         return "No training of this model was recorded, so how full its experts were is not known: give a run."
     return f"This model's load was balanced by {WORDS[next(iter(subjects))]}, not by {WORDS[kind]}."

@@ -49,14 +49,14 @@ def released() -> dict[str, ModelConfig]:
     }
 
 
-def active_frame(own: ModelConfig | None) -> Frame:
+def active_frame(own: ModelConfig | None, name: str = "your model") -> Frame:
     """Frame 6: our stages 9 to 13, or (with `own`) a reader's model and its dense counterpart; and released models."""
     if own is None:
         names = [f"{k} {morph.SLUGS[k]}" for k in STAGES]
         configs = [morph.stage(k, "nano") for k in STAGES]
     else:
         counterpart = dense_counterpart(own)
-        names, configs = ["dense, as wide", "your model"], [counterpart, own]
+        names, configs = ["dense, as wide", name], [counterpart, own]
         if own == counterpart:
             names, configs = names[1:], configs[1:]
     ours, theirs = [morph.count(c) for c in configs], {n: morph.count(c) for n, c in released().items()}

@@ -177,7 +177,8 @@ def read_recording(path: Path) -> Subject:
 def siblings(source: Subject, configs: Iterable[ModelConfig]) -> list[Subject]:
     """Fresh models of other configs from the subject's seed: organs of one name start with the same numbers."""
     made = (_fresh(config, "built beside it", source.seed) for config in configs)
-    return [replace(subject, vocabulary=source.vocabulary) for subject in made]
+    known = source.config.vocab_size
+    return [replace(s, vocabulary=source.vocabulary) if s.config.vocab_size == known else s for s in made]
 
 
 def _fresh(config: ModelConfig, name: str, seed: int) -> Subject:
