@@ -15,7 +15,7 @@ from scenes.board import Board
 from scenes.parts import discs, polylines, rectangles, tip
 from scenes.shape import Box, Point
 from scenes.theme import Theme, lightness, mix
-from scenes.type import label
+from scenes.type import fitted, label
 
 LEVELS = 12
 """Colours of a sequential heat map; a signed one has one less, so that one of them means zero."""
@@ -370,11 +370,16 @@ def token_row(
     lit: Collection[int] = (),
     size: str = "floor",
 ) -> None:
-    """Tokens in a row, each centred at its x; the lit ones in bold ink, the others muted. Parts: `0`, `1`, ..."""
+    """Tokens in a row, each centred at its x; the lit ones in bold ink, the others muted. Parts: `0`, `1`, ...
+
+    A word longer than two signs is cut where it would reach its neighbour.
+    """
+    pitch = min((abs(b - a) for a, b in pairwise(centres)), default=np.inf)
     for i, (word, x) in enumerate(zip(words, centres, strict=True)):
         colour, weight = ("ink", "bold") if i in lit else ("muted", "regular")
         if word.strip():  # a blank has no outline to draw
-            board.put(f"{key}:{i}", label(word, size, theme.colour(colour), weight).at(x, y, "centre"))
+            room = 0.92 * pitch if len(word) > 2 else np.inf
+            board.put(f"{key}:{i}", fitted(word, room, size, theme.colour(colour), weight).at(x, y, "centre"))
 
 
 def arrow(

@@ -268,7 +268,7 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
     trained = area.point(length, 0)[0]
     board.put("trained:line", wire(theme, [(trained, area.at[1]), (trained, area.at[3] + 0.1)], "ink", 3))
     ink = theme.colour("ink")
-    told = label(f"trained on texts of {length:,}", "floor", ink)
+    told = label(f"{facts['texts']} {length:,}", "floor", ink)
     board.put("trained:name", told.at(max(trained, -2.6), 2.55, "centre"))
     drawn = facts["drawn"]
     rest = [i for i in range(len(waves)) if i not in drawn]
@@ -283,8 +283,10 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
         fast = label(f"{waves[0]:,.1f} tokens", "floor", ink)
         board.put("fastest:tokens", fast.at(first[0] - 0.36, first[1], "right"))
     share = length / waves[-1]
-    words = f"{waves[-1]:,.0f} tokens, {share:.1%} of a turn seen" if share < 1 else f"{waves[-1]:,.0f} tokens"
-    board.put("slowest:tokens", label(words, "floor", ink).at(last[0] - 0.36, last[1], "right"))
+    part = f"{share:.1%}" if share >= 0.001 else "under 0.1%"
+    words = f"{waves[-1]:,.0f} tokens, {part} of a turn seen" if share < 1 else f"{waves[-1]:,.0f} tokens"
+    beside = [x for x, y in (area.point(waves[i], i) for i in drawn) if abs(y - last[1]) < 0.36]
+    board.put("slowest:tokens", label(words, "floor", ink).at(min(beside) - 0.36, last[1], "right"))
     full = facts["full"]
     board.put("full:name", label(f"{full} complete a turn", "body", ink, "medium").at(trained - 0.3, -0.9, "right"))
     board.put("part:name", label(f"{len(waves) - full} never do", "body", ink, "medium").at(trained + 0.3, 1.75))
@@ -326,9 +328,10 @@ def distance(board: Board, frame: Frame, theme: Theme) -> None:
 def base(board: Board, frame: Frame, theme: Theme) -> None:
     """A row of turns a model, on one axis, with its trained length."""
     waves, lengths, facts = frame.values("wavelengths"), frame.values("lengths"), frame.facts
-    area = Axes((-4.4, -2.0, 4.3, 2.6), (1, 1e7), (len(waves) - 0.5, -0.5), log_x=True)
+    powers = range(max(8, int(np.ceil(np.log10(max(waves.max(), lengths.max())))) + 1))
+    area = Axes((-4.4, -2.0, 4.3, 2.6), (1, 10.0 ** powers[-1]), (len(waves) - 0.5, -0.5), log_x=True)
     ink, muted = theme.colour("ink"), theme.colour("muted")
-    axes(board, "turns", theme, area, x_label="tokens in one full turn", x_ticks=[10.0**p for p in range(8)])
+    axes(board, "turns", theme, area, x_label="tokens in one full turn", x_ticks=[10.0**p for p in powers])
     for row, (name, value) in enumerate(zip(facts["names"], facts["bases"])):
         y = area.point(1, row)[1]
         found = waves[row][waves[row] > 0]
@@ -339,7 +342,7 @@ def base(board: Board, frame: Frame, theme: Theme) -> None:
         dots(board, f"model{row}.inside", theme, area, inside, np.full(len(inside), row), "position", size=size)
         mark = area.point(float(lengths[row]), row)[0]
         board.put(f"model{row}:mark", wire(theme, [(mark, y - 0.3), (mark, y + 0.3)], "ink", 3))
-        told = f"{lengths[row]:,}" if row else f"trained on {lengths[row]:,} tokens"
+        told = f"{lengths[row]:,}" if row else f"{facts['texts']} {lengths[row]:,} tokens"
         board.put(f"model{row}:length", label(told, "floor", ink).at(mark, y + 0.46, "centre"))
         board.put(f"model{row}:name", label(name, "label", ink, "medium").at(-6.65, y + 0.15))
         board.put(f"model{row}:base", label(f"b = {number(value)}", "floor", muted).at(-6.65, y - 0.17))

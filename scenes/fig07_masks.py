@@ -77,12 +77,12 @@ def _one_layer(pen: Pen) -> None:
     x = 4.05
     scale(pen.board, "limits", theme, (x, 1.55, x + 2.3, 1.7), limits=limits, text=lambda v: _weight(v, limits[1]))
     pen.text("limits:name", "weight", (x, 1.93), colour="muted")
-    pen.text("row:query", f"the last query, “{facts['query']}”,", (x, 0.55))
+    pen.text("row:query", f"the last query, “{facts['query']}”,", (x, 0.55), room=2.75)
     pen.text("row:looks", "looks most at", (x, 0.25))
     for i, row in enumerate(facts["strongest"]):
         y = -0.3 - 0.62 * i
         back = "itself" if row["back"] == 0 else f"{row['back']} back"
-        pen.text(f"row:key{i}", f"“{row['key']}”  {back}", (x, y), weight="medium")
+        pen.text(f"row:key{i}", f"“{row['key']}”  {back}", (x, y), weight="medium", room=1.95)
         pen.text(f"row:weight{i}", f"{row['weight']:.2f}", (6.45, y), "right", weight="medium")
         pen.board.put(f"row:whole{i}", rectangles(theme.colour("panel"), [(x, y - 0.29, x + 2.4, y - 0.19)]))
         part = (x, y - 0.29, x + 2.4 * row["weight"], y - 0.19)
@@ -144,7 +144,7 @@ def _stack(pen: Pen) -> None:
     n, gap = len(rows), 0.4
     side = min(2.95, (12.9 - gap * (n - 1)) / n)
     left, bottom = -(n * side + gap * (n - 1)) / 2, 0.35 - side / 2
-    pen.board.cut = None if n % 2 else 0.0
+    pen.board.cut = None if n % 2 or n == 2 else 0.0  # of two maps the scale's words reach over the middle
     for i, row in enumerate(rows):
         x = left + i * (side + gap)
         at, key = (x, bottom, x + side, bottom + side), f"layer{i}"

@@ -90,10 +90,10 @@ def router(s: Stage) -> None:
 def _passage(s: Stage) -> None:
     """The tokens read so far in a row, the one that is followed in bold."""
     words: list[str] = s.facts["tokens"]
-    start = LEFT + 0.9
+    start, pitch = (LEFT + 0.9, 0.26) if max(map(len, words)) <= 2 else (LEFT + 1.2, 0.62)
     s.text("passage:name", "reading", (LEFT, HEADER_Y - 0.1))
-    token_row(s.board, "passage", s.theme, words, [start + 0.26 * i for i in range(len(words))], HEADER_Y - 0.1,
-              lit=[s.facts["token"]], size="label")  # fmt: skip
+    token_row(s.board, "passage", s.theme, words, [start + pitch * i for i in range(len(words))],
+              HEADER_Y - 0.1, lit=[s.facts["token"]], size="label")  # fmt: skip
 
 
 def dispatch(s: Stage) -> None:

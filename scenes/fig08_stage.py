@@ -21,6 +21,8 @@ HEADER_Y = 2.98
 """The words over a grid."""
 EDGE = LEFT - 0.14
 """Right edge of what stands at the left of the row."""
+WALL = -6.8
+"""How far left words may begin."""
 SIDE = 5.0
 """Left edge of what stands at the right of it where there is no shared expert."""
 QUIET = 0.3
@@ -69,7 +71,7 @@ class Stage(Pen):
             ink = i in lit
             self.text(
                 f"token{i}:name", word, (EDGE, at[3] - (i + 0.5) * tall), "right", colour="ink" if ink else "muted",
-                weight="bold" if ink else "regular",
+                weight="bold" if ink else "regular", room=EDGE - WALL,
             )  # fmt: skip
 
     def grid(self, table: np.ndarray) -> None:

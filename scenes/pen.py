@@ -10,7 +10,7 @@ from morph.story import Frame
 from scenes.board import Board
 from scenes.shape import Point
 from scenes.theme import Theme
-from scenes.type import label
+from scenes.type import fitted
 
 
 class Pen:
@@ -27,8 +27,8 @@ class Pen:
 
     def text(
         self, key: str, words: str, at: Point, anchor: str = "left", colour: str = "", weight: str = "regular",
-        size: str = "floor",
+        size: str = "floor", room: float = np.inf,
     ) -> None:  # fmt: skip
-        """Put a label."""
+        """Put a label; one wider than `room` units is cut."""
         ink = self.theme.colour(colour or self.colour)
-        self.board.put(key, label(words, size, ink, weight).at(*at, anchor))
+        self.board.put(key, fitted(words, room, size, ink, weight).at(*at, anchor))

@@ -114,6 +114,15 @@ def label(
     return Label(drawn, text, points, colour, weight, mono, not markup)
 
 
+def fitted(text: str, room: float, size: str = "label", colour: str = "#000000", weight: str = "regular") -> Label:
+    """A plain label on one line, its end left out where it would be wider than `room` units."""
+    made, kept = label(text, size, colour, weight), len(text)
+    while made.width > room and kept > 1:
+        kept = min(kept - 1, max(1, int(kept * room / made.width)))
+        made = label(text[:kept].rstrip() + "…", size, colour, weight)
+    return made
+
+
 def literal(text: str) -> str:
     """`text` as a Typst string literal: no character of it is read as markup."""
     return '#"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -138,6 +138,7 @@ def base(live: Live | None) -> Frame:
         },
         facts={
             "names": [r[0] for r in rows], "bases": [r[1] for r in rows], "full": full, "pairs": list(map(len, waves)),
+            "texts": "trained on" if live is None or not live.subject.is_released else "up to",
         },
         source="Bases and lengths of the released configs, before any extension; heads of 128 features.",
     )  # fmt: skip

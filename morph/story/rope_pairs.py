@@ -63,8 +63,13 @@ class Live:
 
     @property
     def length(self) -> int:
-        """Tokens in a trained text."""
+        """Tokens in a trained text, or in the longest that a released model's config allows."""
         return self.subject.config.context_length
+
+    @property
+    def texts(self) -> str:
+        """What that length is, in words: of a released model only its config's limit is known."""
+        return "texts of up to" if self.subject.is_released else "trained on texts of"
 
     @property
     def where(self) -> str:
@@ -366,12 +371,14 @@ def wavelengths(live: Live) -> Frame:
         key="wavelengths",
         title=f"One turn: {waves[0]:,.0f} to {waves[-1]:,.0f} tokens",
         caption=(
-            f"Texts of {live.length:,} tokens turn {full} of {len(waves)} clocks all the way round. Of the others the "
-            f"model has only seen the filled part."
+            f"Texts of {live.length:,} tokens turn {full} of {len(waves)} clocks all the way round. "
+            + ("Of the others they show" if live.subject.is_released else "Of the others the model has only seen")
+            + " the filled part."
         ),
         alt=(
             f"{len(waves)} points on a logarithmic axis of tokens, {waves[0]:.1f} to {waves[-1]:,.0f}. A line marks "
-            f"the trained length, {live.length:,}; {full} lie left of it. Each is a small dial, filled as far as seen."
+            f"{'the longest texts' if live.subject.is_released else 'the trained length'}, {live.length:,}; {full} "
+            "lie left of it. Each is a small dial, filled as far as seen."
         ),
         claim=Claim(
             text="A turn takes 2π / speed; the counted ones fit into a trained text.",
@@ -384,6 +391,12 @@ def wavelengths(live: Live) -> Frame:
             "wavelengths": Array(values=waves, axes=("pair",), source="2π / speed"),
             "speeds": Array(values=live.speeds, axes=("pair",), source=f"{live.where}.rope"),
         },
-        facts={"length": live.length, "full": full, "drawn": drawn(len(waves)).tolist(), "pair": live.pair},
+        facts={
+            "length": live.length,
+            "full": full,
+            "drawn": drawn(len(waves)).tolist(),
+            "pair": live.pair,
+            "texts": live.texts,
+        },
         source=_rope_source(live),
     )
