@@ -17,6 +17,7 @@ _HOMES = {
     "morph.forks": ("FORKS", "compose", "fork"),
     "morph.model": ("Decoder", "build"),
     "morph.decoding": ("generate",),
+    "morph.speculation": ("generate_speculative",),
     "morph.measure.count": ("count",),
     "morph.measure.trace": ("trace",),
 }
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from morph.measure.trace import trace as trace
     from morph.model import Decoder as Decoder
     from morph.model import build as build
+    from morph.speculation import generate_speculative as generate_speculative
     from morph.steps import SLUGS as SLUGS
     from morph.steps import STEPS as STEPS
     from morph.steps import stage as stage

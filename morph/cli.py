@@ -324,17 +324,33 @@ def generate(
     folder: Annotated[Path, typer.Argument(help="A run, or a Hugging Face checkpoint.", show_default=False)],
     prompt: Annotated[str, typer.Option(help="Text to continue.")],
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to write; a run's are bytes.")] = 200,
-    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.8,
+    temperature: Annotated[
+        float | None, typer.Option(help="0 always takes the likeliest token [default: 0.8].")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
     top_p: Annotated[
         float | None, typer.Option(help="Sample among the likeliest tokens that hold probability p.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    speculative: Annotated[
+        bool, typer.Option("--speculative", help="The likeliest tokens, drafted by the model's MTP heads.")
+    ] = False,
 ) -> None:
     """Continue a prompt with the model in a folder, decoding with the cache."""
-    from morph.writing import continue_text
+    from morph.writing import continue_text, draft_text
 
-    print(continue_text(folder, prompt, max_new_tokens, temperature, top_k, top_p, seed))
+    if not speculative:
+        heat = 0.8 if temperature is None else temperature
+        print(continue_text(folder, prompt, max_new_tokens, heat, top_k, top_p, seed))
+        return
+    if temperature or top_k is not None or top_p is not None:
+        raise MorphError("--speculative takes the likeliest token always: leave out --temperature, --top-k and --top-p")
+    text, done = draft_text(folder, prompt, max_new_tokens)
+    print(text)
+    print(
+        f"{done.passes} passes for {done.written} tokens; {done.accepted} of {done.drafted} drafts kept",
+        file=sys.stderr,
+    )
 
 
 @app.command()

@@ -116,7 +116,8 @@ class ModelConfig(Spec):
         embedding_scale: what multiplies the rows of the embedding (and of a table of places); None for √d_model.
         residual: factors of stream and branches, for "on-normed-stream" only; None for 1.
         logits: what happens to the logits; None for nothing.
-        dropout, mtp: what is done while training; None for nothing.
+        dropout: what is dropped while training; None for nothing.
+        mtp: heads for later tokens, which training and speculative decoding use; None for none.
     """
 
     kind: ClassVar[str] = "model"
@@ -173,6 +174,11 @@ class ModelConfig(Spec):
                 isinstance(self.attention, Attention) and local.n_heads % self.attention.n_kv_heads == 0,
                 f"layout.local.n_heads = {local.n_heads} must share the attention's KV heads evenly; leave it out",
             )
+        require(
+            self.mtp is None or self.mtp.depth < self.context_length,
+            f"mtp.depth = {self.mtp and self.mtp.depth} looks beyond context_length = {self.context_length}; choose "
+            f"less",
+        )
         if isinstance(self.feed_forward, DenseFirst):
             require(
                 self.feed_forward.n_dense < self.n_layers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -40,6 +40,25 @@ def next_token_probabilities(
     return torch.zeros_like(logits).scatter(-1, ids, probabilities)
 
 
+def without(logits: Float[Tensor, "*B V"], never: Sequence[int]) -> Float[Tensor, "*B V"]:
+    """The logits with those of some ids at -inf."""
+    if not never:
+        return logits
+    return logits.index_fill(-1, torch.tensor(never, device=logits.device), float("-inf"))
+
+
+def check_request(model: Decoder, ids: Tensor, max_new_tokens: int, lengths: Tensor | None) -> None:
+    """Raise MorphError for a row of length 0, no token to make, or more than the model can place."""
+    if max_new_tokens < 1:
+        raise MorphError(f"max_new_tokens = {max_new_tokens} is below 1; ask for at least one token")
+    if lengths is not None and bool((lengths < 1).any()):
+        raise MorphError(
+            f"lengths = {lengths.tolist()}: a row without a token cannot be continued; give at least one each"
+        )
+    longest = ids.shape[-1] if lengths is None else int(lengths.max())
+    model.check_length(longest + max_new_tokens - 1)  # the last token is written and never read
+
+
 @torch.inference_mode()
 def generate(
     model: Decoder,
@@ -51,6 +70,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     stop: Collection[int] = (),
+    never: Sequence[int] = (),
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B S_new"]:
     """Continue each row of `ids` by `max_new_tokens` tokens.
@@ -60,6 +80,7 @@ def generate(
         temperature: 0 for greedy; below 1 sharper, above 1 flatter.
         top_k, top_p: see `next_token_probabilities`.
         stop: ids that end a text. A row that has written one repeats it; when all have, nothing more is written.
+        never: ids that are not drawn, such as those that stand for no text.
         generator: source of randomness, on the CPU; a fresh one seeded 0 if None, so that a call can be repeated.
 
     Returns:
@@ -75,14 +96,7 @@ def generate(
         raise MorphError(f"top_k = {top_k} is below 1; give at least 1, or leave it out")
     if top_p is not None and not 0 < top_p <= 1:
         raise MorphError(f"top_p = {top_p} is outside (0, 1]; give a share such as 0.9, or leave it out")
-    if max_new_tokens < 1:
-        raise MorphError(f"max_new_tokens = {max_new_tokens} is below 1; ask for at least one token")
-    if lengths is not None and bool((lengths < 1).any()):
-        raise MorphError(
-            f"lengths = {lengths.tolist()}: a row without a token cannot be continued; give at least one each"
-        )
-    longest = ids.shape[-1] if lengths is None else int(lengths.max())
-    model.check_length(longest + max_new_tokens - 1)  # the last token is written and never read
+    check_request(model, ids, max_new_tokens, lengths)
     generator = generator or torch.Generator().manual_seed(0)
     ends = torch.tensor(sorted(stop), dtype=ids.dtype, device=ids.device)
     was_training = model.training
@@ -92,7 +106,7 @@ def generate(
         logits = model(ids, lengths=lengths, cache=cache)[:, -1]
         ended = torch.zeros(len(ids), 1, dtype=torch.bool, device=ids.device)
         for made in range(max_new_tokens):
-            chances = next_token_probabilities(logits.float().cpu(), temperature, top_k, top_p)
+            chances = next_token_probabilities(without(logits, never).float().cpu(), temperature, top_k, top_p)
             new = torch.multinomial(chances, 1, generator=generator).to(ids.device)
             new = torch.where(ended, ids[:, -1:], new)
             ids, ended = torch.cat((ids, new), dim=1), torch.isin(new, ends)

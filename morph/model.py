@@ -15,6 +15,7 @@ from morph.nn.cache import Cache
 from morph.nn.context import Context
 from morph.nn.logits import logits_of
 from morph.nn.loss import cross_entropy
+from morph.nn.mtp import MTPHead
 from morph.nn.norm import build_norm
 from morph.nn.organ import Embedding, Linear, Organ, init_weights
 from morph.nn.router import Router
@@ -23,11 +24,19 @@ from morph.nn.sparse import Indexer
 
 @dataclass(frozen=True)
 class Loss:
-    """The parts of a training loss, scalars in nats per token; `total` is what training descends."""
+    """The parts of a training loss, scalars in nats per token; `total`, their sum, is what training descends.
+
+    Attributes:
+        cross_entropy: of the next token.
+        balance: the mean over layers with experts, those of MTP heads included, of what an auxiliary loss adds.
+        mtp: the weight of multi-token prediction times the mean over its heads' cross-entropies.
+        indexer: the mean over layers with an indexer, likewise, of how far it is from the attention it predicts.
+    """
 
     total: Float[Tensor, ""]
     cross_entropy: Float[Tensor, ""]
     balance: Float[Tensor, ""]
+    mtp: Float[Tensor, ""] = field(default_factory=lambda: torch.zeros(()))
     indexer: Float[Tensor, ""] = field(default_factory=lambda: torch.zeros(()))
 
 
@@ -49,6 +58,7 @@ class Decoder(Organ):
         has_norm = BLOCKS[placements[-1]].has_final_norm
         self.norm = build_norm(config.norm, config.d_model) if has_norm else nn.Identity()
         self.head = None if config.tied else Linear(config.d_model, config.vocab_size, bias=False)
+        self.mtp = nn.ModuleList(MTPHead(config) for _ in range(config.mtp.depth if config.mtp else 0))
 
     @property
     def head_weight(self) -> Float[Tensor, "V D"]:
@@ -75,23 +85,75 @@ class Decoder(Organ):
             MorphError: for ids that are not a (B, S) batch of whole numbers below V, lengths that do not fit, or a text
                 longer than `config.position_limit`, what the cache holds of it included.
         """
-        x, _ = self._stream(ids, lengths, cache)
-        logits = logits_of(x, self.head_weight, self.config.logits)
+        logits = self.logits(self.read(ids, lengths=lengths, cache=cache))
         self.record(logits=logits)
         return logits
 
+    def read(
+        self, ids: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None, cache: Cache | None = None
+    ) -> Float[Tensor, "B S D"]:
+        """The same without the head: what it would read."""
+        return self._stream(ids, lengths, cache)[0]
+
+    def logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
+        """What the head says to what it reads."""
+        return logits_of(x, self.head_weight, self.config.logits)
+
+    def embed(self, ids: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
+        """The rows of the table, scaled, before any position is added."""
+        return self.embedding(ids) * self._factor()
+
+    def _factor(self) -> Float[Tensor, ""]:
+        """What multiplies tables, in their precision, as Gemma has it: bf16 rounds √D before it multiplies."""
+        return torch.full_like(self.embedding.weight[0, 0], self.config.embedding_factor)
+
+    def context(self, past: int, length: int, pads: Int[Tensor, "B"] | None = None) -> Context:
+        """What layers share that read columns `past` .. `past + length - 1`, on this model's device."""
+        weight = self.embedding.weight
+        tables = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        return Context(past, length, pads, weight.device, tables)
+
     def loss(self, ids: Int[Tensor, "B S"], targets: Int[Tensor, "B S"]) -> Loss:
         """The training loss of predicting `targets` (-100 is not counted), a slice of a large vocabulary at a time.
+
+        Where there are MTP heads, `targets` must be the tokens that follow `ids`, as they read them from `ids`.
 
         Raises:
             MorphError: for targets of another shape or type than `ids`, or at V or above.
         """
         self._check_targets(ids, targets)
         x, context = self._stream(ids, None, None)
-        entropy = cross_entropy(x.flatten(0, 1), self.head_weight, targets.flatten(), self.config.logits)
+        entropy = self._entropy(x, targets)
+        later = self._entropy_of_later_tokens(x, ids, targets, context)
         balance = torch.stack(context.penalties).mean() if context.penalties else torch.zeros_like(entropy)
+        mtp = torch.zeros_like(entropy)
+        if later and self.config.mtp is not None:
+            mtp = self.config.mtp.weight * torch.stack(later).mean()
         indexer = torch.stack(context.lessons).mean() if context.lessons else torch.zeros_like(entropy)
-        return Loss(entropy + balance + indexer, entropy, balance, indexer)
+        return Loss(entropy + balance + mtp + indexer, entropy, balance, mtp, indexer)
+
+    def _entropy(self, x: Float[Tensor, "B S D"], targets: Int[Tensor, "B S"]) -> Float[Tensor, ""]:
+        return cross_entropy(x.flatten(0, 1), self.head_weight, targets.flatten(), self.config.logits)
+
+    def _entropy_of_later_tokens(
+        self, h: Float[Tensor, "B S D"], ids: Int[Tensor, "B S"], targets: Int[Tensor, "B S"], shared: Context
+    ) -> list[Float[Tensor, ""]]:
+        """Each MTP head's cross-entropy, over the columns that have the tokens it needs; what they have to
+        add to the loss besides goes where the trunk's layers put theirs, into `shared`.
+
+        Head k reads h of columns 0 .. S-k-1 and the tokens k further on, and is told the targets k further on.
+        """
+        found = []
+        for depth, head in enumerate(self.mtp, start=1):
+            length = ids.shape[1] - depth
+            if length < 1:
+                break
+            context = self.context(0, length)
+            h = head(h[:, :length], self.embed(ids[:, depth:]), context)
+            found.append(self._entropy(h, targets[:, depth:]))
+            shared.penalties += context.penalties
+            shared.lessons += context.lessons
+        return found
 
     def end_step(self) -> Float[Tensor, "layers E"] | None:
         """Call once after each optimizer step: moves the selection biases by the load of the whole step.
@@ -99,7 +161,7 @@ class Decoder(Organ):
         Indexers, which attention stays dense for while they warm up, count the step.
 
         Returns:
-            How often each expert was chosen since the last call, a row per layer; None without experts.
+            How often each expert was chosen since the last call, a row per layer, MTP heads last; None without experts.
         """
         for module in self.modules():
             if isinstance(module, Indexer):
@@ -112,7 +174,7 @@ class Decoder(Organ):
     ) -> tuple[Float[Tensor, "B S D"], Context]:
         """The residual stream at the head's door, and what the layers shared."""
         self._check(ids, lengths)
-        (B, S), weight = ids.shape, self.embedding.weight
+        B, S = ids.shape
         past = cache.columns if cache is not None else 0
         pads = None
         if cache is not None:
@@ -128,17 +190,14 @@ class Decoder(Organ):
             self.check_length(S if lengths is None else int(lengths.max()))
             if lengths is not None and bool((lengths < S).any()):
                 pads = S - lengths.cpu()
-        tables = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        context = Context(past, S, pads, ids.device, tables)
+        context = self.context(past, S, pads)
 
-        # In the table's precision, as Gemma has it: bf16 rounds √D before it multiplies.
-        factor = torch.full((), self.config.embedding_factor, dtype=weight.dtype, device=ids.device)
-        x = self.embedding(ids) * factor
+        x = self.embed(ids)
         self.record(embedded=x)
         if isinstance(self.config.position, config.Sinusoid):
             x = x + context.sinusoid(self.config.position, self.config.d_model).to(x.dtype)
         if self.positions is not None:
-            x = x + self.positions(context.positions) * factor
+            x = x + self.positions(context.positions) * self._factor()
         x = self.drop(x)
         self.record(stream=x)
         layers = cache.layers if cache is not None else [None] * len(self.blocks)

@@ -21,6 +21,7 @@ FLOORS = [  # from the ground up
     ["morph.nn"],
     ["morph.model"],
     ["morph.measure", "morph.decoding"],
+    ["morph.speculation"],
     ["morph.train", "morph.telling"],
     ["morph.hf", "morph.lab"],
     ["morph.folder"],
@@ -35,7 +36,7 @@ FLOORS = [  # from the ground up
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = {"MorphError", "ModelConfig", "Decoder", "STEPS", "SLUGS", "stage", "diff", "build", "generate", "count"}
-PUBLIC |= {"trace", "FORKS", "compose", "fork"}
+PUBLIC |= {"trace", "FORKS", "compose", "fork", "generate_speculative"}
 
 
 def room_of(module: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from morph.config import Dropout, LogitCap, LogitScale, ModelConfig
+from morph.config import MTP, Dropout, LogitCap, LogitScale, ModelConfig
 from morph.forks.entry import Fork
 from morph.steps import Size
 
@@ -27,6 +27,10 @@ def _logit_cap(config: ModelConfig, size: Size) -> ModelConfig:
 
 def _dropout(config: ModelConfig, size: Size) -> ModelConfig:
     return replace(config, dropout=Dropout())
+
+
+def _mtp(config: ModelConfig, size: Size) -> ModelConfig:
+    return replace(config, mtp=MTP())
 
 
 STREAM: tuple[Fork, ...] = (
@@ -81,5 +85,17 @@ STREAM: tuple[Fork, ...] = (
         ("Transformer (2017)", "GPT-2"),
         "Srivastava et al., Dropout, 2014; Vaswani et al., Attention Is All You Need, 2017",
         _dropout,
+    ),
+    Fork(
+        "mtp", "hybrid", "Multi-token prediction", 2024, "DeepSeek-V3", "ffn", ("mtp",),
+        "each token is asked for the next one", "and, through one block more, for the one after that",
+        "A second target makes a state plan ahead, and the head that learned it can draft tokens, which the trunk "
+        "checks two at a time. It costs a block while training. DeepSeek-V3, GLM-4.5 and Qwen3-Next have such a head, "
+        "MiniMax-M2 and Step 3.7 three; most models have none. (On `hybrid`, where a draft that fails must be taken "
+        "back from recurrent states too.)",
+        "the same logits and the same text; as the weight goes to 0, the same loss",
+        ("DeepSeek-V3", "GLM-4.5", "Qwen3-Next"),
+        "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024; Gloeckle et al., Multi-token Prediction, 2024",
+        _mtp,
     ),
 )  # fmt: skip

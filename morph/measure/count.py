@@ -33,7 +33,7 @@ class Active:
 
 @dataclass(frozen=True)
 class Flops:
-    """Forward FLOPs of one sequence of `context` tokens; a multiply and an add are two.
+    """Forward FLOPs of one sequence of `context` tokens, without MTP heads; a multiply and an add are two.
 
     Attributes:
         linear: every matrix that the tokens meet, the head excepted.
@@ -74,17 +74,22 @@ class Count:
 
     @cached_property
     def total(self) -> int:
-        """Parameters, a tied table once. Selection biases are buffers and not counted."""
+        """Parameters, a tied table once and MTP heads included. Selection biases are buffers and not counted."""
         return sum(p.numel() for p in self._model.parameters())
+
+    @property
+    def mtp(self) -> int:
+        """How many of them are those of MTP heads, which a forward pass leaves out (published totals often do too)."""
+        return sum(p.numel() for p in self._model.mtp.parameters())
 
     @cached_property
     def active(self) -> Active:
-        """Parameters that one token meets."""
-        resting = 0
+        """Parameters that one token meets in a forward pass, and so none of MTP heads."""
+        resting = self.mtp
         if moe := self.config.moe:
-            layers = [m for m in self._model.modules() if isinstance(m, MixtureOfExperts)]
+            layers = [m for m in self._model.blocks.modules() if isinstance(m, MixtureOfExperts)]
             routed = sum(p.numel() for layer in layers for p in layer.experts.parameters())
-            resting = routed - routed // moe.n_experts * moe.top_k
+            resting += routed - routed // moe.n_experts * moe.top_k
         table = self.config.vocab_size * self.config.d_model
         places = (self.config.position_limit or 0) * self.config.d_model  # looked up and added, like an embedding
         everything = self.total - resting

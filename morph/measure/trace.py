@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -102,6 +103,10 @@ SHAPES: dict[str, tuple[str, str]] = {
     "blocks.*.feed_forward.shared.*.output": ("B S D", "what a shared expert answers, before any gate"),
     "blocks.*.feed_forward.shared.*.preactivation": ("B S F", "what a shared expert's activation reads"),
     "blocks.*.feed_forward.shared.*.value": ("B S F", "what a shared expert's gate multiplies"),
+    "mtp.*.token_norm.input": ("B S' D", "embeddings that an MTP head joins to the stream; S' of the S columns"),
+    "mtp.*.stream_norm.input": ("B S' D", "what it reads of the trunk, or of the head before it"),
+    "mtp.*.stream": ("B S' D", "the two joined, entering its block, whose own names are those of `blocks.*`"),
+    "mtp.*.norm.input": ("B S' D", "what its block leaves, before its norm"),
 }
 """Every name a trace can hold: shape and meaning. The letters are those of `morph.nn.organ`."""
 
@@ -114,6 +119,9 @@ def describe(name: str) -> tuple[str, str]:
     if name.endswith(GRADIENT):
         shape, about = describe(name.removesuffix(GRADIENT))
         return shape, f"the derivative by {about}"
+    if found := re.fullmatch(r"mtp\.\d+\.block\.(.+)", name):
+        shape, about = describe(f"blocks.0.{found[1]}")
+        return re.sub(r"\b([SNT])\b", r"\1'", shape), f"{about}, in the block of an MTP head"
     for pattern, entry in SHAPES.items():
         if fnmatch.fnmatchcase(name, pattern) and name.count(".") == pattern.count("."):
             return entry

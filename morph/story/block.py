@@ -66,6 +66,7 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "embedding_scale": ("embedding",),
     "logits": ("head",),
     "dropout": ("dropout",),
+    "mtp": ("mtp",),
 }
 """Config path -> the organs that may look different when it changes, and no others."""
 
@@ -179,7 +180,12 @@ def _head(config: ModelConfig) -> tuple[Organ, ...]:
         words.append(f"logits times {config.logits.scale:g}")
     if isinstance(config.logits, LogitCap):
         words.append(f"logits within ± {config.logits.cap:g}")
-    return (Organ("head", "ffn", "Head", ", ".join(words)),) if words else ()
+    head = (Organ("head", "ffn", "Head", ", ".join(words)),) if words else ()
+    if config.mtp is None:
+        return head
+    depth = config.mtp.depth
+    more = f"{depth} more token{'s' * (depth > 1)}, a block each"
+    return (*head, Organ("mtp", "ffn", "Later tokens", more, {"depth": depth}))
 
 
 def _bias(config: ModelConfig, key: str, role: str) -> tuple[Organ, ...]:

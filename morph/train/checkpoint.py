@@ -140,6 +140,7 @@ def _read_state(run: Run, folder: Path, remedy: str) -> dict[str, Any]:
     path, owner = folder / STATE, _owner(run)
     config, moe = run.config, run.config.moe
     routed = sum(isinstance(config.feed_forward_in(layer), MoE) for layer in range(config.n_layers))
+    routed += config.mtp.depth if config.mtp and moe else 0  # their blocks are like the last layer
     shape = (routed, moe.n_experts) if moe else None
     record = require_fields(
         files.read_json(path),

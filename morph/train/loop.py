@@ -39,7 +39,7 @@ class StepReport:
     `load` is the fullest expert's share over an even share, counted over all steps since the last validation
     and averaged over layers; 1 is perfect balance. `expert_load` (layers, E) are the shares of the choices that each
     expert got over the same steps, `selection_bias` (layers, E) the biases after this step. What a step did not
-    measure, and what the model has not, is None.
+    measure, and what the model has not, is None. `mtp` is the part of the loss from MTP heads; their layers come last.
     """
 
     step: int
@@ -53,6 +53,7 @@ class StepReport:
     load: float | None = None
     expert_load: list[list[float]] | None = None
     selection_bias: list[list[float]] | None = None
+    mtp: float | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class Descent:
     learning_rate: float
     gradient_norm: float
     load: Tensor | None
+    mtp: float = 0.0
 
 
 class Diverged(MorphError):
@@ -163,19 +165,20 @@ def descend(
     rate, parts = recipe.rate(step), recipe.accumulation
     for group in optimizer.param_groups:
         group["lr"] = rate
-    loss, balance = 0.0, 0.0
+    loss, balance, mtp = 0.0, 0.0, 0.0
     for ids, targets in batches:
         with autocast(precision, ids.device):
             found = model.loss(ids, targets)
         (found.total / parts).backward()
         loss += found.cross_entropy.item() / parts
         balance += found.balance.item() / parts
+        mtp += found.mtp.item() / parts
     norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise Diverged(loss, norm)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return Descent(loss, balance, rate, norm, model.end_step())
+    return Descent(loss, balance, rate, norm, model.end_step(), mtp)
 
 
 class _Loop:
@@ -244,6 +247,7 @@ class _Loop:
             load=load,
             expert_load=shares,
             selection_bias=biases,
+            mtp=done.mtp if self.run.config.mtp else None,
         )
 
     def _batches(self, step: int) -> Iterator[tuple[Tensor, Tensor]]:
