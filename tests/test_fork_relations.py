@@ -43,6 +43,7 @@ ELSEWHERE = {
     "kda": "test_states.test_kda_with_one_decay_for_a_head_is_the_gated_delta_rule",
     "lightning": "test_states.test_on_keys_at_right_angles_lightning_is_the_gated_delta_rule",
     "sparse-attention": "test_sparse.test_where_it_chooses_all_it_is_its_base",
+    "mtp": "test_mtp.test_the_trunk_is_the_base",
     "dropout": "test_stream.test_dropout_keeps_the_mean",
 }
 """Fork -> the test, file and name, that asserts its relation."""
