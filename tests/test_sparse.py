@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,9 +32,16 @@ from morph.nn.mask import Mask, visible
 from morph.nn.organ import plain_forms
 from morph.nn.sparse import Indexer as IndexerOrgan
 from morph.nn.sparse import SparseAttention
+from morph.train import load_model
+from morph.train.data import load_corpus
+from morph.train.loop import train
+from morph.train.recipe import Recipe
+from morph.train.runs import Run
 from tests.models import random_ids, relative_error, stage_model
 from tests.test_cache import LENGTH, read_in_chunks
 from tests.test_latent import BOUND, ODD, YARN, added, renamed, their_config, with_latents
+from tests.test_train_data import folder
+from tests.test_train_runs import assert_same_weights
 from tests.tools import need
 
 INDEX = Indexer(n_heads=16, head_dim=9, rope_dim=6, top_k=13)
@@ -359,3 +368,19 @@ def test_the_divergence_teaches_the_indexer() -> None:
 def test_an_indexer_needs_the_queries_latent() -> None:
     with pytest.raises(MorphError, match=r"q_rank"):
         replace(SPARSE, q_rank=None)
+
+
+def test_a_stopped_run_goes_on_where_its_warm_up_was(tmp_path: Path) -> None:
+    """Two steps of warm-up and one after it, resumed in between, are the run that was not stopped."""
+    corpus = load_corpus(folder(tmp_path / "text"))
+    fork = morph.fork("sparse-attention", "nano")
+    index = replace(fork.attention.indexer, warm_up=2)  # type: ignore[union-attr, arg-type]
+    config = replace(fork, attention=replace(fork.attention, indexer=index))  # type: ignore[arg-type]
+    recipe = Recipe(steps=4, batch_size=2, evaluate_every=4, evaluation_windows=4, checkpoint_every=1)
+    whole, stopped = (Run.create(tmp_path / name, config, recipe, corpus, "cpu") for name in ("whole", "stopped"))
+    train(whole, corpus=corpus)
+    stop = threading.Event()
+    train(stopped, corpus=corpus, stop=stop, on_step=lambda report: stop.set() if report.step == 1 else None)
+    train(Run.load(stopped.path), corpus=corpus)
+    assert_same_weights(whole, stopped)
+    assert [int(organ.steps) for organ in indexers(load_model(stopped))] == [4] * 4
