@@ -95,8 +95,15 @@ def test_deepseek_as_released(tmp_path: Path) -> None:
     model = hf.load(tmp_path, skip=["model.layers.3.*"])
     logits, _ = their_states(theirs, ids)
     assert relative_error(model(ids), logits) < 1e-5
+    assert hf.check(tmp_path, skip=["model.layers.3.*"]).passed
+
     edit_config(tmp_path, model_type="kimi_k2")
-    assert torch.equal(hf.load(tmp_path, skip=["model.layers.3.*"])(ids), model(ids))
+    kimi = hf.load(tmp_path, skip=["model.layers.3.*"])
+    assert torch.equal(kimi(ids), model(ids))
+    with pytest.raises(MorphError, match="save it as deepseek_v3"):
+        hf.save(kimi, tmp_path / "again", family="kimi_k2")
+    with pytest.raises(MorphError, match=r"finds no .*experts.* and draws it at random"):
+        hf.check(tmp_path, skip=["model.layers.3.*"])
 
 
 def test_kimi_linear_as_released(tmp_path: Path) -> None:

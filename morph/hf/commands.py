@@ -36,10 +36,13 @@ def check(
     tokens: Annotated[int | None, typer.Option(help="Tokens in a text [default: 64, or beyond the window].")] = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative error that passes.")] = 1e-4,
     seed: Annotated[int, typer.Option(help="Of the tokens.")] = 0,
+    skip: Annotated[
+        list[str] | None, typer.Option(help="Weights to leave out, such as 'model.visual.*'; may be repeated.")
+    ] = None,
 ) -> int:
     """Compare every layer with transformers, in fp32; exit code 1 when they differ."""
     from morph.hf.compare import check
 
-    report = check(folder, tokens=tokens, seed=seed, tolerance=tolerance)
+    report = check(folder, tokens=tokens, seed=seed, tolerance=tolerance, skip=skip or ())
     print(report)
     return int(not report.passed)

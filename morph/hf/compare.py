@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from morph.hf.checkpoint import load, open_config
 from morph.measure.trace import trace
 from morph.model import Decoder
 
+TOWERS = ("vision", "visual", "multi_modal")
+"""Parts of names that belong to what sees images, which text does not pass through."""
 TOLERANCE = 1e-4
 """Largest relative error that passes in fp32: rounding grows with depth, and a wrong organ gives 1e-2 or more."""
 
@@ -75,7 +78,13 @@ class Report:
 
 
 def check(
-    folder: str | Path, *, tokens: int | None = None, batch: int = 2, seed: int = 0, tolerance: float = TOLERANCE
+    folder: str | Path,
+    *,
+    tokens: int | None = None,
+    batch: int = 2,
+    seed: int = 0,
+    tolerance: float = TOLERANCE,
+    skip: Sequence[str] = (),
 ) -> Report:
     """Compare Morph's model of a folder with transformers' on random tokens.
 
@@ -84,6 +93,7 @@ def check(
         tokens: how many in a text; None for 64, or a few beyond the window when that is at most 1,008.
         batch, seed: texts, and what draws them.
         tolerance: the largest relative error that passes.
+        skip: weights that Morph leaves where they are; see `load`.
 
     Raises:
         MorphError: without transformers, for a folder that Morph or transformers cannot load, and for numbers that
@@ -101,7 +111,7 @@ def check(
         raise MorphError(f"tolerance = {tolerance}: give a number above 0, such as {TOLERANCE:g}")
     ids = torch.randint(0, config.vocab_size, (batch, tokens), generator=torch.Generator().manual_seed(seed))
     theirs = _their_states(_load_theirs(Path(folder), family.architecture), ids)
-    ours = _our_states(load(folder, dtype=torch.float32), ids)
+    ours = _our_states(load(folder, dtype=torch.float32, skip=skip), ids)
     assert len(ours) == len(theirs)
     names = ["embedding", *(f"layer {layer}" for layer in range(config.n_layers - 1)), "final norm", "logits"]
     rows = [_difference(*row) for row in zip(names, ours, theirs, strict=True)]
@@ -152,8 +162,9 @@ def _load_theirs(folder: Path, architecture: str) -> Any:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        model = model_class.from_pretrained(
+        model, report = model_class.from_pretrained(
             folder,
+            output_loading_info=True,
             dtype=torch.float32,
             attn_implementation="eager",
             local_files_only=True,
@@ -162,5 +173,12 @@ def _load_theirs(folder: Path, architecture: str) -> Any:
         )
     except (OSError, ValueError, KeyError, RuntimeError, AttributeError, TypeError) as error:
         raise MorphError(f"transformers cannot load {folder} ({error}); fetch or save the folder again") from None
+    parameters = dict(model.named_parameters())
+    missing = sorted(n for n in report["missing_keys"] if n in parameters and not any(part in n for part in TOWERS))
+    if missing:
+        raise MorphError(
+            f"transformers finds no {missing[0]} in {folder} and draws it at random, so there is nothing to compare "
+            f"with; it may know these weights under another model_type"
+        )
     model.config._experts_implementation = "eager"
     return model.eval()

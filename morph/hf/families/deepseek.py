@@ -1,6 +1,7 @@
 """DeepSeek-V3 and V3.2 (DeepSeek-AI, 2024 and 2025), Kimi K2 (Moonshot AI, 2025) and GLM-5 (Zhipu AI, 2026).
 
-All have latent attention and experts that a sigmoid chooses; Kimi K2 is a V3 without groups, under a name of its own.
+All have latent attention and experts that a sigmoid chooses; Kimi K2 is a V3 without groups, under a name of its own
+that transformers does not know: it is read, and written as a V3.
 V3.2 and GLM-5 attend to what an indexer chooses; they differ in which features of it are pairs.
 """
 
@@ -72,6 +73,10 @@ def write_v3(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def write_k2(config: ModelConfig) -> dict[str, Any]:
+    raise MorphError("transformers has no class of this name; save it as deepseek_v3")
+
+
 def _read_indexed(s: Settings, attention: MLA, n_heads: int, pairing: Pairing) -> MLA:
     """Attention with its indexer, all layers alike."""
     layers = s.whole("num_hidden_layers")
@@ -129,6 +134,6 @@ _rules = partial(decoder_rules, mixer=latent_rules, feed_forward=_experts)
 _packed = (partial(_rules, feed_forward=partial(_experts, is_packed=True)),)
 
 DEEPSEEK_V3 = Family("deepseek_v3", "DeepseekV3ForCausalLM", read_v3, write_v3, _rules, _packed)
-KIMI_K2 = Family("kimi_k2", "DeepseekV3ForCausalLM", read_v3, write_v3, _rules, _packed)
+KIMI_K2 = Family("kimi_k2", "DeepseekV3ForCausalLM", read_v3, write_k2, _rules, _packed)
 DEEPSEEK_V32 = Family("deepseek_v32", "DeepseekV32ForCausalLM", read_v32, write_indexed, _rules, _packed)
 GLM_MOE_DSA = Family("glm_moe_dsa", "GlmMoeDsaForCausalLM", read_glm, write_indexed, _rules, _packed)
