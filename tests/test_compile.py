@@ -16,7 +16,7 @@ from tests.models import random_ids, relative_error
 pytestmark = pytest.mark.timeout(900)  # a compiler that shares its cores with others can take minutes
 
 ALWAYS = (0, 9, 14)
-FORKS = ("attention-sink", "sandwich-norm", "parallel-block", "mla", "sparse-attention", "lightning")
+FORKS = ("attention-sink", "sandwich-norm", "parallel-block", "mla", "sparse-attention", "lightning", "mtp")
 CHOSEN = [pytest.param(k, marks=() if k in ALWAYS else pytest.mark.slow) for k in (*range(15), *FORKS)]
 
 
