@@ -14,7 +14,7 @@ from morph.errors import MorphError
 HARMLESS = (
     # what the folder is
     "model_type", "architectures", "auto_map", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash",
-    "tokenizer_class", "torch_dtype", "dtype",
+    "tokenizer_class", "torch_dtype", "dtype", "unsloth_*",
     # tokens
     "*_token_id", "*_token_index", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens",
     # training

@@ -27,7 +27,7 @@ from morph.hf.families.afmoe import AFMOE
 from morph.hf.families.cohere2 import COHERE2
 from morph.hf.families.deepseek import DEEPSEEK_V3, DEEPSEEK_V32, GLM_MOE_DSA, KIMI_K2
 from morph.hf.families.family import Family as Family
-from morph.hf.families.gemma import GEMMA2, GEMMA3
+from morph.hf.families.gemma import GEMMA2, GEMMA3, GEMMA3_IMAGES
 from morph.hf.families.glm4_moe import GLM4_MOE
 from morph.hf.families.gpt2 import GPT2
 from morph.hf.families.gpt_oss import GPT_OSS
@@ -47,7 +47,7 @@ _DENSE = (GPT2, LLAMA, MISTRAL, GEMMA2, GEMMA3, QWEN3, OLMO2, OLMO3, SMOLLM3, CO
 _EXPERTS = (MIXTRAL, QWEN3_MOE, GPT_OSS, GLM4_MOE, AFMOE, STEP3P7)
 _HYBRID = (QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, OLMO_HYBRID, MINIMAX)
 _LATENT = (DEEPSEEK_V3, KIMI_K2, DEEPSEEK_V32, GLM_MOE_DSA, KIMI_LINEAR)
-_IMAGES = (QWEN3_5_IMAGES, QWEN3_5_MOE_IMAGES)
+_IMAGES = (GEMMA3_IMAGES, QWEN3_5_IMAGES, QWEN3_5_MOE_IMAGES)
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family for family in (*_DENSE, *_EXPERTS, *_HYBRID, *_LATENT, *_IMAGES)

@@ -35,7 +35,8 @@ def read(s: Settings) -> ModelConfig:
     for name, meant in (  # said in released folders, and so for every model of the class
         ("position_embedding_type", "rope_gptj"), ("order_of_interleaved_layers", "local_attn_first"),
         ("use_gated_activation", True), ("use_parallel_block", True), ("use_parallel_embedding", False),
-        ("use_qk_norm", False), ("rotary_pct", 1.0),
+        ("use_qk_norm", False), ("rotary_pct", 1.0), ("rope_style", "interleave"), ("norm_type", "layer_norm"),
+        ("transformer_block_type", "parallel"),
     ):  # fmt: skip
         s.only(name, meant)
     s.ignore("use_embedding_sharing", "layer_switch", "_sliding_window_pattern")  # other names of keys read below

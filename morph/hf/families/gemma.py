@@ -26,6 +26,7 @@ from morph.hf.families.parts import (
     write_windows,
 )
 from morph.hf.families.rotation import read_rotation, read_table, write_position
+from morph.hf.families.tower import with_tower
 from morph.hf.settings import Settings
 
 
@@ -126,3 +127,4 @@ def write_gemma3(config: ModelConfig) -> dict[str, Any]:
 
 GEMMA2 = Family("gemma2", "Gemma2ForCausalLM", read_gemma2, write_gemma2, decoder_rules)
 GEMMA3 = Family("gemma3_text", "Gemma3ForCausalLM", read_gemma3, write_gemma3, decoder_rules)
+GEMMA3_IMAGES = with_tower(GEMMA3, "gemma3", "Gemma3ForConditionalGeneration", "mm_tokens_per_image")
