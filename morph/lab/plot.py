@@ -105,21 +105,22 @@ def _measure(panel: SubFigure, result: Result, name: str) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(colors=INK, labelsize=8)
         if is_list or _is_trend(result):
-            if measure["is_log"]:
-                _logarithmic(axes, axes.yaxis)
-            _lines(axes, _along_list(result, name, point) if is_list else _along_axis(axes, result, name))
+            lines = _along_list(result, name, point) if is_list else _along_axis(axes, result, name)
+            _lines(axes, lines, is_log=measure["is_log"])
         else:
+            _rows(axes, _rows_of(result, name))
             if measure["is_log"]:
                 _logarithmic(axes, axes.xaxis)
-            _rows(axes, _rows_of(result, name))
 
 
 def _logarithmic(axes: Axes, axis: Axis) -> None:
-    """A logarithmic scale with plain numbers on it."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """A logarithmic scale with plain numbers on it, for what was drawn."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+    low, high = axis.get_view_interval()
+    few = high < 6 * low  # less than a decade has too few round numbers
+    axis.set_major_locator(MaxNLocator(5) if few else LogLocator(subs=(1, 2, 5), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -157,7 +158,7 @@ def _along_list(result: Result, name: str, point: Point) -> dict[str, list[float
     return {arm: means for arm, means in found.items() if isinstance(means, list)}
 
 
-def _lines(axes: Axes, lines: dict[str, list[float]]) -> None:
+def _lines(axes: Axes, lines: dict[str, list[float]], is_log: bool) -> None:
     """Lines, equal ones once, each with its name at its right end, moved apart where names would overlap."""
     from matplotlib.ticker import MaxNLocator
 
@@ -171,7 +172,9 @@ def _lines(axes: Axes, lines: dict[str, list[float]]) -> None:
         ends.append((points[-1], " = ".join(names[i] for i in members), shade))
     if not axes.get_xlabel():
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    scale = math.log if axes.get_yscale() == "log" else float
+    if is_log:
+        _logarithmic(axes, axes.yaxis)
+    scale = math.log if is_log else float
     low, high = map(scale, axes.get_ylim())
     last = -math.inf
     for value, text, shade in sorted(ends):
@@ -205,8 +208,8 @@ def _claim(axes: Axes, finding: Finding) -> None:
     if found is not None:
         seen += [found.mean, *([found.low, found.high] if found.n > 1 else [])]
     if claim.ratio:
-        _logarithmic(axes, axes.xaxis)
         axes.set_xlim(min(seen) / 1.3, max(seen) * 1.3)
+        _logarithmic(axes, axes.xaxis)
     else:
         room = (max(seen) - min(seen)) * 0.08 or 1.0
         axes.set_xlim(min(seen) - room, max(seen) + room)

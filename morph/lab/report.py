@@ -97,6 +97,8 @@ def _table(result: Result) -> list[str]:
     for point in result.points:
         for arm in result.arms:
             summaries = [result.summary(arm, point, name) for name in names]
+            if not any(isinstance(summary, Interval) for summary in summaries):
+                continue
             cells = [_spread(s) if isinstance(s, Interval) else "" for s in summaries]
             if best:
                 choice = next((c for c in result.choices if c.arm == arm and c.point == point), None)

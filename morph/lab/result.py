@@ -158,15 +158,15 @@ class Result:
                 if means:
                     value = (min if self.best.take == "lowest" else max)(means, key=lambda v: means[v])
                     made.append(Choice(arm, point, value, len(tried) > 1 and value in (tried[0], tried[-1])))
-                elif tried:  # untrained, or diverged everywhere: any will do
-                    made.append(Choice(arm, point, tried[0], False))
         return tuple(made)
 
     def chosen(self, arm: str, point: Point) -> list[Outcome]:
         """The cells of an arm at a point, a seed each; at the arm's best unless the point says at what."""
         if self.best is not None and self.best.over not in point:
-            picked = next((c.value for c in self.choices if c.arm == arm and c.point == point), None)
-            point = {**point, self.best.over: picked} if picked is not None else point
+            best = next((c.value for c in self.choices if c.arm == arm and c.point == point), None)
+            if best is None:  # untrained, or diverged at every value: any will do
+                best = next(c.point[self.best.over] for c in self.cells if self._claimed(c.point) == point)
+            point = {**point, self.best.over: best}
         return [cell for cell in self.cells if cell.arm == arm and cell.point == point]
 
     def readings(self, arm: str, point: Point, measure: str) -> dict[int, Reading]:
