@@ -35,4 +35,4 @@ def test_every_make_target_and_command_it_shows_exists() -> None:
     shown = set(re.findall(r"`morph ([a-z]+)", README))
     cli = (ROOT / "morph" / "cli.py").read_text()
     assert {"train", "render", "doctor"} <= shown
-    assert [command for command in shown if f"def {command}(" not in cli] == []
+    assert [command for command in shown if f"def {command}(" not in cli and f'name="{command}"' not in cli] == []

@@ -163,10 +163,11 @@ class Result:
     def chosen(self, arm: str, point: Point) -> list[Outcome]:
         """The cells of an arm at a point, a seed each; at the arm's best unless the point says at what."""
         if self.best is not None and self.best.over not in point:
-            best = next((c.value for c in self.choices if c.arm == arm and c.point == point), None)
-            if best is None:  # untrained, or diverged at every value: any will do
-                best = next(c.point[self.best.over] for c in self.cells if self._claimed(c.point) == point)
-            point = {**point, self.best.over: best}
+            tried = [c.point[self.best.over] for c in self.cells if self._claimed(c.point) == point]
+            best = [c.value for c in self.choices if c.arm == arm and c.point == point]
+            if not tried:  # a quick run has no such point
+                return []
+            point = {**point, self.best.over: (best or tried)[0]}  # untrained, or diverged at every value: any will do
         return [cell for cell in self.cells if cell.arm == arm and cell.point == point]
 
     def readings(self, arm: str, point: Point, measure: str) -> dict[int, Reading]:
