@@ -24,7 +24,6 @@ ODD = {"vocab_size": 131, "hidden_size": 40, "intermediate_size": 56, "num_atten
     "num_key_value_heads": 1, "num_hidden_layers": 2, "head_dim": 6,
 }  # fmt: skip
 
-ODD_HEADS = ODD | {"head_dim": 8}  # for classes that know no other head width than hidden_size / heads
 GEMMA2 = LLAMA | {"num_hidden_layers": 4, "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 8} | {
     "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0,
 }  # fmt: skip
@@ -82,16 +81,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-untied": ("qwen3", QWEN3 | {"tie_word_embeddings": False}),
     "qwen3-windows": ("qwen3", QWEN3 | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}),
     "olmo2": ("olmo2", LLAMA),
-    "olmo2-odd": ("olmo2", LLAMA | ODD_HEADS),
+    "olmo2-odd": ("olmo2", LLAMA | ODD),
     "olmo2-tied": ("olmo2", LLAMA | {"tie_word_embeddings": True, "rms_norm_eps": 1e-3}),
     "olmo3": ("olmo3", OLMO3),
-    "olmo3-odd": ("olmo3", OLMO3 | ODD_HEADS | {"num_hidden_layers": 5, "sliding_window": 5}),
+    "olmo3-odd": ("olmo3", OLMO3 | ODD | {"num_hidden_layers": 5, "sliding_window": 5}),
     "olmo3-tied": ("olmo3", OLMO3 | {"tie_word_embeddings": True, "rope_parameters": None}),
     "smollm3": ("smollm3", SMOLLM3),
-    "smollm3-odd": ("smollm3", SMOLLM3 | ODD_HEADS | {"num_hidden_layers": 5, "no_rope_layers": [0, 1, 1, 0, 1]}),
+    "smollm3-odd": ("smollm3", SMOLLM3 | ODD | {"num_hidden_layers": 5, "no_rope_layers": [0, 1, 1, 0, 1]}),
     "smollm3-untied": ("smollm3", SMOLLM3 | {"tie_word_embeddings": False}),
     "cohere2": ("cohere2", COHERE2),
-    "cohere2-odd": ("cohere2", COHERE2 | ODD_HEADS | {"num_hidden_layers": 5, "sliding_window": 5}),
+    "cohere2-odd": ("cohere2", COHERE2 | ODD | {"num_hidden_layers": 5, "sliding_window": 5}),
     "cohere2-untied": ("cohere2", COHERE2 | {"tie_word_embeddings": False, "layer_norm_eps": 1e-3}),
     "mistral-full": ("mistral", LLAMA | {"sliding_window": None}),
 }

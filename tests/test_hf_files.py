@@ -35,7 +35,7 @@ from morph.config import (
 )
 from morph.errors import MorphError
 from morph.model import Decoder
-from tests.hf import edit_config
+from tests.hf import edit_config, transformers
 from tests.models import random_ids, stage_model
 
 LLAMA = ModelConfig(
@@ -422,6 +422,16 @@ def test_equal_models_are_held_however_their_config_says_it(tmp_path: Path) -> N
     )
     back = hf.load(hf.save(stage_model(config), tmp_path / "b", family="qwen3")).config
     assert back == replace(config, layout=Interleaved(n_local=1, local=windows))
+
+
+def test_what_a_class_of_transformers_refuses_is_not_written(tmp_path: Path) -> None:
+    """Llama's wants heads that divide the width, whatever their own; Mistral's does not."""
+    config = replace(LLAMA, attention=Attention(n_heads=5, n_kv_heads=5, head_dim=8))
+    with pytest.raises(MorphError, match=r"llama cannot hold this model: attention.n_heads = 5 does not divide"):
+        hf.save(stage_model(config), tmp_path / "llama", family="llama")
+    out = hf.save(stage_model(config), tmp_path / "any")
+    assert json.loads((out / "config.json").read_text())["model_type"] == "mistral"
+    transformers().AutoModelForCausalLM.from_pretrained(out)
 
 
 def test_the_first_family_that_holds_a_config_is_taken(tmp_path: Path) -> None:

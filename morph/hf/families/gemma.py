@@ -19,6 +19,7 @@ from morph.hf.families.parts import (
     every,
     read_heads,
     read_windows,
+    require_even_heads,
     softmax_attention,
     windows_differ,
     write_both,
@@ -58,6 +59,7 @@ def _heads(s: Settings) -> dict[str, Any]:
 
 
 def _write_shared(config: ModelConfig) -> dict[str, Any]:
+    require_even_heads(config)
     attention = softmax_attention(config)
     common = write_common(config)
     common["hidden_activation"] = common.pop("hidden_act")

@@ -6,7 +6,15 @@ from typing import Any
 
 from morph.config import AllGlobal, Attention, GatedMLP, Layout, ModelConfig, RMSNorm, SlidingWindow
 from morph.hf.families.family import Family
-from morph.hf.families.parts import decoder_rules, layout_of, read_heads, same_biases, write_common, write_windows
+from morph.hf.families.parts import (
+    decoder_rules,
+    layout_of,
+    read_heads,
+    require_even_heads,
+    same_biases,
+    write_common,
+    write_windows,
+)
 from morph.hf.families.rotation import read_rotation, write_position
 from morph.hf.settings import Settings
 
@@ -42,6 +50,7 @@ def read_mistral(s: Settings) -> ModelConfig:
 
 
 def write_llama(config: ModelConfig) -> dict[str, Any]:
+    require_even_heads(config)
     biases = {"attention_bias": config.bias, "mlp_bias": config.bias}
     return write_common(config) | biases | write_position(config.position)
 

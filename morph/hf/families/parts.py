@@ -119,6 +119,15 @@ def write_heads(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def require_even_heads(config: ModelConfig) -> None:
+    """Raise MorphError for a width that heads do not divide, which some of transformers' classes refuse."""
+    heads = softmax_attention(config).n_heads
+    if config.d_model % heads:
+        raise MorphError(
+            f"attention.n_heads = {heads} does not divide d_model = {config.d_model}, as this family wants"
+        )
+
+
 def write_common(config: ModelConfig) -> dict[str, Any]:
     """What dense families with gated networks write alike."""
     mlp = organ(config.feed_forward, GatedMLP, "feed_forward")
