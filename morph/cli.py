@@ -34,6 +34,9 @@ Size = Annotated[str, typer.Option(help="nano, tiny or small.")]
 Stage = Annotated[
     str, typer.Argument(help="A stage (0 to 14 or a slug), a fork, or several: hybrid+mqa.", show_default=False)
 ]
+Model = Annotated[
+    str, typer.Argument(help="A stage, a fork or several, or the folder of a run or checkpoint.", show_default=False)
+]
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -219,28 +222,30 @@ def show(stage: Stage, size: Size = "tiny") -> None:
 
 
 @app.command("diff")
-def diff_(a: Stage, b: Stage, size: Size = "tiny") -> None:
-    """List the config fields in which two stages or forks differ."""
+def diff_(a: Model, b: Model, size: Size = "tiny") -> None:
+    """List the config fields in which two stages, forks or folders differ."""
     import morph
-    from morph.forks import config_of
+    from morph.folder import config_named
 
-    for change in morph.diff(config_of(a, size), config_of(b, size)):
+    (_, before), (_, after) = config_named(a, size), config_named(b, size)
+    for change in morph.diff(before, after):
         print(change)
 
 
 @app.command()
 def count(
-    stage: Stage,
+    stage: Model,
     size: Size = "tiny",
     context: Annotated[int, typer.Option(help="Tokens for cache and FLOPs.")] = 1024,
 ) -> None:
-    """Count parameters, bytes and FLOPs of a stage or fork."""
-    from morph.forks import config_of
-    from morph.telling import costs, title
+    """Count parameters, bytes and FLOPs of a stage, a fork, a run or a checkpoint."""
+    from morph.folder import config_named
+    from morph.telling import costs
 
     if not 1 <= context <= MOST_CONTEXT:
         raise MorphError(f"context is {context}: give 1 to {MOST_CONTEXT:,} tokens")
-    for line in costs({title(stage): config_of(stage, size)}, context):
+    heading, config = config_named(stage, size)
+    for line in costs({heading: config}, context):
         print(line)
 
 
@@ -354,6 +359,18 @@ def generate(
 
 
 @app.command()
+def tokenize(
+    folder: Annotated[Path, typer.Argument(help="A run, or a Hugging Face checkpoint.", show_default=False)],
+    text: Annotated[str, typer.Argument(help="Text to cut into tokens.", show_default=False)],
+) -> None:
+    """Show the tokens that a folder's model reads for a text, with their ids."""
+    from morph.writing import tokens_of
+
+    for token, shown in tokens_of(folder, text):
+        print(f"{token:>8}  {shown}")
+
+
+@app.command()
 def render(
     figures: Annotated[list[str], typer.Argument(help="morph, residual, rope, masks, moe or all.", show_default=False)],
     quality: Annotated[str, typer.Option(help="480p, 720p, 1080p or 4k.")] = "480p",
@@ -362,7 +379,9 @@ def render(
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="mp4, webm, png, svg or html; repeatable [mp4 png html].")
     ] = None,
-    model: Annotated[str, typer.Option(help="Whose tensors: a run, a stage, a fork [default: recorded].")] = "",
+    model: Annotated[
+        str, typer.Option(help="Whose tensors: a run, a checkpoint, a stage, a fork [default: recorded].")
+    ] = "",
     seed: Annotated[int | None, typer.Option(help="Of the models shown [default: 0].", min=0)] = None,
     sweep: Annotated[Path | None, typer.Option(help="Sweep for figure morph [default: the reference].")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder [default: out/FIGURE or out/FIGURE-MODEL].")] = None,

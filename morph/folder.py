@@ -19,7 +19,9 @@ import torch
 
 from morph.config import ModelConfig
 from morph.errors import MorphError
+from morph.forks import config_of
 from morph.model import Decoder
+from morph.telling import title
 from morph.train.files import reason, special_kind
 from morph.train.runs import Run
 from morph.vocabulary import Bytes, Vocabulary, vocabulary_of
@@ -90,6 +92,11 @@ class Folder:
         return loaded.eval()
 
     @property
+    def name(self) -> str:
+        """What the folder is called, in signs that can be written on a line."""
+        return "".join(sign if sign.isprintable() else "?" for sign in self.path.resolve().name)
+
+    @property
     def described(self) -> str:
         """What it is, in a few words: the stage of a run, or the family of a checkpoint."""
         if self.kind == "run":
@@ -97,6 +104,18 @@ class Folder:
         config = _config(self.path)
         named = config.get("model_type") or config.get("architectures")
         return str(named[0] if isinstance(named, list) and named else named)
+
+
+def config_named(word: str, size: str) -> tuple[str, ModelConfig]:
+    """What a word of the command line names, a folder or a stage, fork or composition at a size: heading and config.
+
+    Raises:
+        MorphError: when it names none of these.
+    """
+    if is_folder(word):
+        folder = Folder.at(word)
+        return folder.name, folder.config
+    return title(word), config_of(word, size)
 
 
 def is_folder(word: object) -> TypeGuard[str]:

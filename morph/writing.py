@@ -1,4 +1,4 @@
-"""A prompt continued by the model in a folder: text in, text out."""
+"""Text and the model in a folder: its tokens, and a prompt continued."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from morph.folder import Folder
 from morph.model import Decoder
 from morph.speculation import Speculation, generate_speculative
 from morph.vocabulary import Vocabulary, encoded
+
+
+def tokens_of(path: Path, text: str) -> list[tuple[int, str]]:
+    """The ids that the folder's model reads for a text, each with how it is written on a screen.
+
+    Raises:
+        MorphError: for a folder without a model or without a tokenizer, and for no text.
+    """
+    if not text:
+        raise MorphError("the text is empty: give at least one character")
+    vocabulary = Folder.at(path).vocabulary
+    return [(token, vocabulary.shown(token)) for token in (*vocabulary.start, *vocabulary.read(text))]
 
 
 def continue_text(

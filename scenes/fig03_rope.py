@@ -284,9 +284,12 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
         board.put("fastest:tokens", fast.at(first[0] - 0.36, first[1], "right"))
     share = length / waves[-1]
     part = f"{share:.1%}" if share >= 0.001 else "under 0.1%"
-    words = f"{waves[-1]:,.0f} tokens, {part} of a turn seen" if share < 1 else f"{waves[-1]:,.0f} tokens"
-    beside = [x for x, y in (area.point(waves[i], i) for i in drawn) if abs(y - last[1]) < 0.36]
-    board.put("slowest:tokens", label(words, "floor", ink).at(min(beside) - 0.36, last[1], "right"))
+    words = [f"{waves[-1]:,.0f} tokens"] + ([f", {part} of a turn seen"] if share < 1 else [])
+    edge = min(x for x, y in (area.point(waves[i], i) for i in drawn) if abs(y - last[1]) < 0.36) - 0.36
+    slow = label("".join(words), "floor", ink)
+    if edge - slow.width < trained + 0.1 < edge:  # the line would run through the longer words
+        slow = label(words[0], "floor", ink)
+    board.put("slowest:tokens", slow.at(edge, last[1], "right"))
     full = facts["full"]
     board.put("full:name", label(f"{full} complete a turn", "body", ink, "medium").at(trained - 0.3, -0.9, "right"))
     board.put("part:name", label(f"{len(waves) - full} never do", "body", ink, "medium").at(trained + 0.3, 1.75))

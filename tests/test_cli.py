@@ -15,7 +15,21 @@ from morph.train.runs import Run
 from tests.test_train_data import folder
 from tests.test_train_runs import tree
 
-COMMANDS = ("tour", "steps", "forks", "show", "diff", "count", "train", "sweep", "generate", "render", "lab", "doctor")
+COMMANDS = (
+    "tour",
+    "steps",
+    "forks",
+    "show",
+    "diff",
+    "count",
+    "train",
+    "sweep",
+    "generate",
+    "tokenize",
+    "render",
+    "lab",
+    "doctor",
+)
 
 
 class Result:

@@ -152,7 +152,7 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_of_another_model_is_told(tmp_path: Path) -> None:
-    with pytest.raises(MorphError, match="gives id 3.., and this model knows 0 to 299: .* of another model"):
+    with pytest.raises(MorphError, match=r"gives id 3.., and this model knows 0 to 299: .* of another model"):
         vocabulary_of(folder(tmp_path / "model", byte_level()), 300).read("import return self")
 
 

@@ -190,7 +190,7 @@ def _fresh(config: ModelConfig, name: str, seed: int) -> Subject:
 def _from_run(folder: Folder) -> Subject:
     run = folder.run
     model, records = folder.model(), tuple(run.metrics())
-    what, name = folder.described, _written(folder.path.resolve().name)
+    what, name = folder.described, _shortened(folder.name)
     told = os.fsencode(json.dumps(run.facts, ensure_ascii=False)).decode(errors="replace")  # paths need not be UTF-8
     facts = {
         "model": f"run {name}: {what}", "config": run.config.to_dict(), "seed": run.seed,
@@ -201,7 +201,7 @@ def _from_run(folder: Folder) -> Subject:
 
 def _released(folder: Folder, seed: int) -> Subject:
     vocabulary, model = folder.vocabulary, folder.model(torch.float32)
-    what, name = folder.described, _written(folder.path.resolve().name)
+    what, name = folder.described, _shortened(folder.name)
     facts = {
         "model": f"checkpoint {name}: {what}", "config": model.config.to_dict(), "seed": seed,
         "training": "not known here", "text": "random ids" if isinstance(vocabulary, Numbers) else "its tokenizer",
@@ -209,7 +209,6 @@ def _released(folder: Folder, seed: int) -> Subject:
     return Subject(model, f"{name} ({what})", True, seed, (), facts, vocabulary, is_released=True)
 
 
-def _written(name: str) -> str:
-    """A folder's name as figures write it: on one line, in signs that can be set, and short enough for a corner."""
-    signs = "".join(sign if sign.isprintable() else "?" for sign in name)
-    return signs if len(signs) <= MOST_LETTERS else f"{signs[: MOST_LETTERS - 1]}…"
+def _shortened(name: str) -> str:
+    """A folder's name as figures write it, short enough for a corner."""
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
