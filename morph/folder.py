@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
@@ -26,6 +27,11 @@ from morph.train.files import reason, special_kind
 from morph.train.runs import Run
 from morph.vocabulary import Bytes, Vocabulary, vocabulary_of
 
+OTHER_PARTS = (
+    "mtp.*", "model.mtp.*", "visual.*", "model.visual.*", "vision_*", "model.vision_*", "audio_*", "model.audio_*",
+    "multi_modal_projector.*", "model.multi_modal_projector.*",
+)  # fmt: skip
+"""Names of weights that stand beside a language model: towers for images and sound, predictors of further tokens."""
 GIVE = "give a run (the --out of morph train) or the folder of a Hugging Face checkpoint"
 
 
@@ -88,8 +94,20 @@ class Folder:
             return model if dtype is None else model.to(dtype)
         from morph import hf
 
-        loaded: Decoder = hf.load(self.path, dtype=dtype)
-        return loaded.eval()
+        loaded: Decoder = hf.load(self.path, dtype=dtype, skip=self.left_out)
+        return loaded
+
+    @cached_property
+    def left_out(self) -> tuple[str, ...]:
+        """Patterns of the weights in it that no logit of a text depends on, of parts that Morph does not have."""
+        if self.kind == "run":
+            return ()
+        from morph.hf.files import opened
+
+        with opened(self.path) as held:
+            names = held.shard_of()
+        parts = (*OTHER_PARTS, f"model.layers.{self.config.n_layers}.*")  # DeepSeek numbers its predictor as a layer
+        return tuple(part for part in parts if any(fnmatchcase(name, part) for name in names))
 
     @property
     def name(self) -> str:

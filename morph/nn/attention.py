@@ -123,7 +123,10 @@ class SoftmaxMixer(Organ):
     Attributes:
         window: tokens in sight; None for all.
         rope: how it turns queries and keys; None when it does not.
+        n_heads: query heads.
     """
+
+    n_heads: int
 
     window: int | None
     rope: config.Rotation | None

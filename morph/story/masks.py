@@ -26,7 +26,7 @@ from morph.measure.trace import Trace, trace
 from morph.model import Decoder
 from morph.story.frame import Array, Claim, Figure, Frame, absent
 from morph.story.masks_depth import reach_frames, work_frame
-from morph.story.masks_field import olmo_frame, sink_frame, tables_frame
+from morph.story.masks_field import heads_of, olmo_frame, sink_frame, tables_frame
 from morph.story.subject import Subject, subject
 from morph.story.threads import one_thread
 from morph.story.written import in_bytes
@@ -35,8 +35,8 @@ NAME, NUMBER, TITLE = "masks", 7, "Holes in the mask"
 CELLS, SMALL = 64, 32
 """Rows of a large map and of a small one; a longer text is drawn in cells of several tokens."""
 MOST_MAPS = 6
-LONGEST = 1024
-"""Tokens of a pass at most: every layer's scores are held, and their number is the square."""
+LONGEST, HELD = 1024, 2**27
+"""Tokens of a pass at most, and how many scores of all layers and heads are held at most: a gigabyte with weights."""
 NO_WINDOW = "No layer of this model has a window."
 CHOSEN = "An indexer chooses the tokens that each query of this model sees, so no layer has one mask for every text."
 
@@ -87,9 +87,14 @@ class Look:
         return self.subject.config.position_limit or 10**9
 
     @cached_property
+    def longest(self) -> int:
+        """Tokens of a pass whose scores can be held."""
+        return int(min(LONGEST, (HELD / heads_of(self.subject)) ** 0.5))
+
+    @cached_property
     def length(self) -> int:
         """Tokens of the pass: `spans` windows, without one a map's worth."""
-        return min(self.spans * self.window or CELLS, self.most, LONGEST)
+        return min(self.spans * self.window or CELLS, self.most, self.longest)
 
     @property
     def chosen(self) -> str:
@@ -100,8 +105,8 @@ class Look:
     @property
     def unseen(self) -> str:
         """Why no window can be shown, as a sentence; "" where one can."""
-        if self.window >= LONGEST:
-            return f"This model's windows of {self.window:,} tokens are no shorter than the {LONGEST:,} read here."
+        if self.window >= self.longest:
+            return f"This model's windows of {self.window:,} tokens are no shorter than the {self.longest:,} read here."
         return "" if self.window else NO_WINDOW
 
     @cached_property

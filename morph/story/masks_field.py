@@ -32,6 +32,7 @@ from morph.config import (
 )
 from morph.measure.trace import Trace, trace
 from morph.story.frame import Array, Claim, Frame, absent
+from morph.story.rope_layer import pairs
 from morph.story.subject import Subject, recorded, subject
 from morph.story.written import in_bytes
 
@@ -50,7 +51,8 @@ released config.json and OLMo-core, src/olmo_core/nn/transformer/config.py."""
 POSITIONS = 64
 EARLY = 16
 """Queries with fewer keys in sight say little about a sink: any key gets a large share."""
-BATCH, MOST = 8, 128
+BATCH, MOST, HELD = 8, 128, 2**27
+"""Texts, their tokens, and how many weights of all layers and heads are held at most (of a large model fewer texts)."""
 NAMES = (("one table", "this model"), ("two bases", "as in Gemma 3"), ("none in global layers", "as in Trinity Large"))
 SINK = 3.0
 """Times its even share that a head must give token 0 to be called a sink."""
@@ -131,6 +133,8 @@ def tables_frame(own: Subject, local: int | None, far: int | None) -> Frame:
                     source=f"blocks.{layer}.attention: cosine between queries before and after rotation, {one.name}",
                 )  # fmt: skip
         rows.append(row)
+    if len({rows[0][name] for name in ("local", "far")} - {""}) > 1:
+        rows[0]["name"] = "a table a type"
     return Frame(
         key=key,
         title=title,
@@ -158,12 +162,13 @@ def _turned(one: Subject, layer: int) -> np.ndarray:
     attention, position = one.config.attention, one.config.position_in(layer)
     with trace(one.model) as seen, torch.no_grad():
         one.model(one.ids(length))
-    both = (seen[f"blocks.{layer}.attention.{name}"] for name in ("unrotated_queries", "queries"))
+    both = (seen[f"blocks.{layer}.attention.{name}"][0].double() for name in ("unrotated_queries", "queries"))
     first, width = (attention.nope_dim, attention.rope_dim) if isinstance(attention, MLA) else (0, attention.width)
     last = first + (position.rotated(width) if isinstance(position, Rotary) else width)
-    a, b = (torch.complex(*x[0, :, :, first:last].double().chunk(2, dim=-1)) for x in both)
-    turn = (b * a.conj()).sum(dim=0)  # heads turn by one angle
-    return np.asarray((turn.real / turn.abs()).T).round(3)
+    pairing = position.pairing if isinstance(position, Rotary) else "half-split"
+    a, b = (pairs(x[..., first:last].numpy(), (last - first) // 2, pairing) for x in both)
+    turn = (b * a.conj()).sum(axis=0)  # heads turn by one angle
+    return np.asarray((turn.real / np.abs(turn)).T).round(3)
 
 
 def _tables_hold(frame: Frame) -> bool:
@@ -190,7 +195,7 @@ def sink_frame(own: Subject) -> Frame:
     beside, _ = first_token(with_sink)
     times = first / even[:, None]
     windows = any(isinstance(with_sink.config.mixer(layer), SlidingWindow) for layer in layers)
-    layer, head = (int(i) for i in np.unravel_index(int(np.argmax(times)), times.shape))
+    layer, head = (int(i) for i in np.unravel_index(int(np.nanargmax(times)), times.shape))
     strongest = {
         "layer": list(own.softmax)[layer], "head": head, "mass": float(first[layer, head]),
         "times": round(float(times[layer, head]), 1),
@@ -201,7 +206,7 @@ def sink_frame(own: Subject) -> Frame:
             f"{strongest['times']:.0f} times an even share."
         )
     else:
-        found = f"No sink in so small a model: token 0 gets {at_most}."
+        found = f"{'No sink here' if own.is_released else 'No sink in so small a model'}: token 0 gets {at_most}."
     return Frame(
         key="sink",
         title="Is token 0 a sink?",
@@ -227,15 +232,25 @@ def sink_frame(own: Subject) -> Frame:
             "has_sink": strongest["times"] >= SINK,
             "beside": "with a learned sink" + ("" if windows else ", no windows"),
         },
-        source=f"{BATCH} texts; queries {EARLY} and later that see token 0. With sink: {with_sink.name}.",
+        source=f"{texts_of(own)} texts; queries {EARLY} and later that see token 0. With sink: {with_sink.name}.",
     )  # fmt: skip
 
 
 def _passes(one: Subject) -> tuple[Trace, list[int]]:
     length = min(MOST, one.config.position_limit or MOST)
     with trace(one.model) as seen, torch.no_grad():
-        one.model(one.ids(length, BATCH))
+        one.model(one.ids(length, texts_of(one)))
     return seen, list(one.softmax)
+
+
+def texts_of(one: Subject) -> int:
+    """How many texts it reads."""
+    return int(min(BATCH, max(1, HELD // (heads_of(one) * MOST**2))))
+
+
+def heads_of(one: Subject) -> int:
+    """Heads of all softmax layers together."""
+    return sum(mixer.n_heads for mixer in one.softmax.values()) or 1
 
 
 def _weights(seen: Trace, layer: int) -> np.ndarray:
@@ -252,13 +267,17 @@ def first_token(one: Subject) -> tuple[np.ndarray, np.ndarray]:
         queries = queries[queries >= min(EARLY, len(queries) // 2)]
         mass.append(_weights(seen, layer)[:, :, queries, 0].mean(axis=(0, 2)))
         even.append((1 / sight[queries].sum(axis=1)).mean())
-    return np.array(mass).round(4), np.array(even).round(4)
+    most = max(map(len, mass))
+    padded = [np.pad(row, (0, most - len(row)), constant_values=np.nan) for row in mass]  # layers may differ in heads
+    return np.array(padded).round(4), np.array(even).round(4)
 
 
 def _sinks(frame: Frame) -> bool:
     first, even, taken = (frame.values(name) for name in ("first", "even", "taken"))
     times = first / even[:, None]
-    worst, facts = float(times.max()), frame.facts
+    worst, facts = float(np.nanmax(times)), frame.facts
     verdict = facts["has_sink"] == (worst >= SINK) and abs(worst - facts["strongest"]["times"]) < 0.06
-    shares = (taken >= 0).all() and taken.max() > 0 and (taken < 1).all() and (first >= 0).all() and (first <= 1).all()
+    shares = (
+        (taken >= 0).all() and taken.max() > 0 and (taken < 1).all() and np.nanmin(first) >= 0 and np.nanmax(first) <= 1
+    )
     return bool(verdict and shares)
