@@ -29,7 +29,7 @@ from morph.vocabulary import Bytes, Vocabulary, vocabulary_of
 
 OTHER_PARTS = (
     "mtp.*", "model.mtp.*", "visual.*", "model.visual.*", "vision_*", "model.vision_*", "audio_*", "model.audio_*",
-    "multi_modal_projector.*", "model.multi_modal_projector.*",
+    "multi_modal_projector.*", "model.multi_modal_projector.*", "vit_*",
 )  # fmt: skip
 """Names of weights that stand beside a language model: towers for images and sound, predictors of further tokens."""
 GIVE = "give a run (the --out of morph train) or the folder of a Hugging Face checkpoint"

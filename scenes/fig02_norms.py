@@ -27,7 +27,7 @@ def carried(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     sizes, left = frame.values("rms"), frame.values("left")
     layers, depth = frame.facts["layers"], frame.values("depth")
     post = frame.facts["placement"] == "post"
-    low = min(float(f.values("left").min()) for f in pair)
+    low = min(float(f.values(name).min()) for f in pair for name in ("rms", "left"))
     high = max(float(f.values(name).max()) for f in pair for name in ("rms", "left"))
     area = Axes((MAP[0], UNDER, MAP[2], -0.4), (-0.5, layers + 0.5), (0.2 * low, 1.5 * high), log_y=True)
     powers = [p for p in range(-12, 1, 2) if 10.0**p > 0.2 * low][-4:]

@@ -118,7 +118,9 @@ def _area(x: tuple[float, float], reach: float) -> Axes:
 
 
 def _ticks(place: int, last: int) -> list[float]:
-    """First, a place and last, but for a last one that would run into the place."""
+    """First, a place and last, but for what would run into another."""
+    if place < 0.06 * last:
+        return [0, last]
     return [0, place, last] if last > 1.2 * place else [0, place]
 
 
@@ -137,7 +139,8 @@ def query(board: Board, frame: Frame, theme: Theme) -> None:
     dial.trail("query", "attention")
     dial.swept("gap:arc", _angle(walk[0]), m * theta)
     dial.hand("query", "attention", "R_(m theta) q")
-    dial.letter("query:start", "q", _angle(walk[0]))
+    if np.cos(m * theta) < np.cos(0.3):  # else both letters would stand on one spot
+        dial.letter("query:start", "q", _angle(walk[0]))
     matrix = 'mat(delim: "(", cos m theta, -sin m theta; sin m theta, cos m theta) vec(delim: "(", q_1, q_2)'
     _beside(
         board, theme, f"$R_(m theta) q = {matrix}$",

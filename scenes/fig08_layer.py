@@ -80,7 +80,8 @@ def router(s: Stage) -> None:
     s.text("even:name", f"1/{s.n}, even", (RIGHT + 0.14, even))
     for e in chosen:
         x, y = area.point(e, float(p[e]))
-        s.text(f"probability:{e}", f"{100 * p[e]:.0f}", (x, y + 0.17), "centre", colour="ink")
+        y = even + 0.14 if abs(y + 0.17 - even) < 0.13 else y + 0.17  # not on the dashes
+        s.text(f"probability:{e}", f"{100 * p[e]:.0f}", (x, y), "centre", colour="ink")
     what = "probability" if s.facts["adds_to_one"] else "score"
     s.text("probability:unit", f"{what} of each expert for the last token, in percent", (LEFT, 2.28))
     _passage(s)

@@ -54,6 +54,11 @@ EARLY = 16
 BATCH, MOST, HELD = 8, 128, 2**27
 """Texts, their tokens, and how many weights of all layers and heads are held at most (of a large model fewer texts)."""
 NAMES = (("one table", "this model"), ("two bases", "as in Gemma 3"), ("none in global layers", "as in Trinity Large"))
+MADE = {
+    "partial-rope": ", a part turns", "linear-rope": ", all slower", "ntk-rope": ", NTK", "yarn": ", YaRN",
+    "llama3-rope": ", long waves longer",
+}  # fmt: skip
+"""Kind of a rotation that is not plain -> what is said of it."""
 SINK = 3.0
 """Times its even share that a head must give token 0 to be called a sink."""
 
@@ -153,7 +158,9 @@ def tables_frame(own: Subject, local: int | None, far: int | None) -> Frame:
 
 
 def _turner(position: Any) -> str:
-    return f"base {position.base:,.0f}" if isinstance(position, Rotary) else "no rotation"
+    if not isinstance(position, Rotary):
+        return "no rotation"
+    return f"base {position.base:,.0f}{MADE.get(position.kind, '')}"
 
 
 def _turned(one: Subject, layer: int) -> np.ndarray:

@@ -277,6 +277,6 @@ def _even_when_turned(turned: np.ndarray, added: np.ndarray) -> bool:
 
 def _two(subject: Subject, ids: list[int]) -> tuple[int, int]:
     """Indices of two different tokens that read well: the first two of letters that differ."""
-    letters = [i for i, token in enumerate(ids) if subject.shown(token).isalpha()] or [0]
+    letters = [i for i, token in enumerate(ids) if subject.shown(token).removeprefix("␣").isalpha()] or [0]
     other = next((i for i in letters if ids[i] != ids[letters[0]]), len(ids) - 1)
     return letters[0], other

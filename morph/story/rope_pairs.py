@@ -105,10 +105,17 @@ def _legible(q: np.ndarray, k: np.ndarray, speed: float, words: list[str]) -> tu
     """Head and tokens, letters, whose query and key (H, S) are both long in a pair and stand well apart when turned."""
     long = np.minimum(np.abs(q)[:, :, None], np.abs(k)[:, None, :])
     apart = np.abs(np.angle(q[:, :, None] * k.conj()[:, None, :] * np.exp(1j * speed * (QUERY_AT - KEY_AT))))
-    reads = np.array([word.isalpha() and word not in AVOIDED for word in words])
+    reads = np.array([in_letters(word) and word not in AVOIDED for word in words])
+    if not reads.any():  # bare ids
+        reads[:] = True
     good = np.where((apart > 0.7) & (apart < 1.3) & reads[:, None] & reads, long, 0.01 * long)
     head, m, n = np.unravel_index(int(good.argmax()), good.shape)
     return int(head), (int(m), int(n))
+
+
+def in_letters(word: str) -> bool:
+    """Whether a token is written in letters alone, but for a blank before them."""
+    return word.removeprefix("␣").isalpha()
 
 
 def _plane(z: np.ndarray | complex) -> np.ndarray:
