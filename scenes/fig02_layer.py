@@ -36,6 +36,8 @@ def bus(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     frame = figure.frames[index - 1]
     facts, states = frame.facts, frame.values("stream")
     limit, mine = _limit(figure), states[:, -1]
+    if greatest(states) < limit / 8:  # next to what layer 1 writes it would look empty
+        limit = greatest(states)
     left, right = TOKENS
     count = states.shape[1]
     pitch = (right - left) / count

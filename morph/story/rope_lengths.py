@@ -179,12 +179,15 @@ def longer(live: Live) -> Frame:
     hand = (FACTOR * length * speeds) % TURN
     new = unseen(hand, seen)
     turned = (speeds > 0).sum(1)
+    allowed, within = "the trained length", "in training"
+    if live.subject.is_released:
+        allowed, within = "the length its config allows", "within it"
     return Frame(
         key="longer",
         title="Slow down, leave out, remove",
         caption=(
-            f"At {FACTOR:.0f} times the trained length, {new[0].sum()} of {count} hands point where none did in "
-            f"training; with YaRN, {many(new[1].sum(), count)}. Partial rotation turns only {turned[2]} pairs, NoPE "
+            f"At {FACTOR:.0f} times {allowed}, {new[0].sum()} of {count} hands point where none did {within}; with "
+            f"YaRN, {many(new[1].sum(), count)}. Partial rotation turns only {turned[2]} pairs, NoPE "
             f"{many(turned[3], count)}."
         ),
         alt=(
@@ -208,7 +211,8 @@ def longer(live: Live) -> Frame:
             "drawn": drawn(count).tolist(), "length": length, "factor": FACTOR,
         },
         source=(
-            f"Speeds for {features} turning features, base {base:,.0f}, trained on {length:,} tokens{some_of(count)}."
+            f"Speeds for {features} turning features a head, base {base:,.0f}, {live.texts} {length:,} tokens"
+            f"{some_of(count)}."
         ),
     )  # fmt: skip
 

@@ -206,7 +206,7 @@ def _released(folder: Folder, seed: int) -> Subject:
         "model": f"checkpoint {name}: {what}", "config": model.config.to_dict(), "seed": seed,
         "training": "not known here", "text": "random ids" if isinstance(vocabulary, Numbers) else "its tokenizer",
     }  # fmt: skip
-    return Subject(model, f"{name} ({what})", True, seed, (), facts, vocabulary, is_released=True)
+    return Subject(model, f"checkpoint {name} ({what})", True, seed, (), facts, vocabulary, is_released=True)
 
 
 def _shortened(name: str) -> str:
