@@ -252,7 +252,10 @@ def clocks(board: Board, frame: Frame, theme: Theme) -> None:
 
 
 def _speed(value: float) -> str:
-    return f"{value:.3g}" if value >= 1e-4 else f"{value:.1e}"
+    if value >= 1e-4:
+        return f"{value:.3g}"
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits} times 10^({int(power)})"
 
 
 def _turns(turns: float) -> str:

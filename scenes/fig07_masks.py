@@ -333,6 +333,12 @@ def _numbers(pen: Pen, name: str, at: Box, limits: tuple[float, float], layers: 
             fill = colours[int(scheme.of(values[row, head : head + 1])[0])]
             words = label(f"{100 * values[row, head]:.1f}", "body", pen.theme.text_on(fill), "medium")
             pen.board.put(f"{name}:{row}.{head}", words.at(left + (head + 0.5) * wide, y, "centre"))
+    if with_layers and tall <= 0.24:  # the first and the last alone
+        pen.text(f"{name}:layer", f"layer {layers[0]}", (left - 0.12, top - 0.1), "right", "muted")
+        pen.text(f"{name}:layer.last", str(layers[-1]), (left - 0.12, bottom + 0.1), "right", "muted")
+    if wide <= 0.6:
+        pen.text(f"{name}:head", "head 0", (left, bottom - 0.2), "left", "muted")
+        pen.text(f"{name}:head.last", str(heads - 1), (right, bottom - 0.2), "right", "muted")
     for head in range(heads) if wide > 0.6 else ():
         where: Any = (left + (head + 0.5) * wide, bottom - 0.2)
         pen.text(f"{name}:head{head}", f"head {head}" if head == 0 else str(head), where, "centre", "muted")

@@ -228,7 +228,7 @@ def _causal(look: Look) -> Frame:
         ),
         arrays=_layer_arrays(look, layer),
         facts=facts,
-        source=f"Trace of layer {layer}, head {look.head}, over {n} tokens of Python source.",
+        source=f"Trace of layer {layer}, head {look.head}, over {n} tokens of {look.subject.material}.",
     )
 
 

@@ -96,8 +96,13 @@ class Subject:
         return [min(token, size - 1) for token in self.vocabulary.read(PASSAGE)]
 
     @property
+    def material(self) -> str:
+        """What the figures let it read is made of, in words."""
+        return "random ids" if isinstance(self.vocabulary, Numbers) else "Python source"
+
+    @property
     def reads(self) -> str:
-        """What the figures let it read, in words."""
+        """The same in a sentence: it reads ..."""
         return "ids drawn at random" if isinstance(self.vocabulary, Numbers) else "a passage of Python"
 
     def shown(self, token: int) -> str:
