@@ -342,11 +342,13 @@ def generate(
     ] = False,
 ) -> None:
     """Continue a prompt with the model in a folder, decoding with the cache."""
-    from morph.writing import continue_text, draft_text
+    from morph.writing import continue_text, draft_text, left_out
 
     if not speculative:
         heat = 0.8 if temperature is None else temperature
         print(continue_text(folder, prompt, max_new_tokens, heat, top_k, top_p, seed))
+        for line in left_out(folder):
+            print(f"morph: {line}", file=sys.stderr)
         return
     if temperature or top_k is not None or top_p is not None:
         raise MorphError("--speculative takes the likeliest token always: leave out --temperature, --top-k and --top-p")

@@ -18,12 +18,14 @@ from typing import Any, Literal, TypeGuard
 
 import torch
 
+import morph
 from morph.config import ModelConfig
 from morph.errors import MorphError
 from morph.forks import config_of
 from morph.model import Decoder
 from morph.telling import title
 from morph.train.files import reason, special_kind
+from morph.train.memory import available_memory
 from morph.train.runs import Run
 from morph.vocabulary import Bytes, Vocabulary, vocabulary_of
 
@@ -94,8 +96,21 @@ class Folder:
             return model if dtype is None else model.to(dtype)
         from morph import hf
 
+        self._require_memory(dtype)
         loaded: Decoder = hf.load(self.path, dtype=dtype, skip=self.left_out)
         return loaded
+
+    def _require_memory(self, dtype: torch.dtype | None) -> None:
+        """Raise MorphError when the weights alone are more than the memory that is free."""
+        free = available_memory(torch.device("cpu"))
+        stored = sum(file.stat().st_size for file in self.path.glob("*.safetensors"))
+        needed = stored if dtype is None else morph.count(self.config).total * dtype.itemsize
+        if free is not None and needed > free:
+            how = "" if dtype is None else f" as {str(dtype).removeprefix('torch.')}"
+            raise MorphError(
+                f"{self.path} takes {needed / 1e9:,.1f} GB of memory{how}, and {free / 1e9:,.1f} GB are free: "
+                "choose a smaller model, or a machine with more"
+            )
 
     @cached_property
     def left_out(self) -> tuple[str, ...]:

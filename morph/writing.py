@@ -27,6 +27,11 @@ def tokens_of(path: Path, text: str) -> list[tuple[int, str]]:
     return [(token, vocabulary.shown(token)) for token in (*vocabulary.start, *vocabulary.read(text))]
 
 
+def left_out(path: Path) -> list[str]:
+    """What of a folder's weights was not read for its text, a sentence each."""
+    return [f"left out {part}, which no text depends on" for part in Folder.at(path).left_out]
+
+
 def continue_text(
     path: Path,
     prompt: str,

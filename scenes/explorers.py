@@ -13,7 +13,7 @@ from scenes.charts import Axes, axes, heat, line, scale
 from scenes.chrome import chrome
 from scenes.shape import Box, Point
 from scenes.theme import Theme
-from scenes.type import label
+from scenes.type import fitted, label
 
 MAP: Box = (-2.6, -2.35, 2.4, 2.65)
 WIDE: Box = (-5.6, -2.1, 4.2, 2.5)
@@ -81,8 +81,13 @@ def routing(frame: Frame, place: Mapping[str, Any], theme: Theme) -> Board:
     scale(board, "map.scale", theme, (4.7, -2.1, 4.9, 0.5), role="ffn", limits=limits)
     left, bottom, right, _ = WIDE
     cell = (right - left) / grid.shape[1]
-    if grid.shape[1] <= FEW_ACROSS:
-        for i, word in enumerate(frame.facts["tokens"]):
+    words = frame.facts["tokens"]
+    if max(map(len, words)) > 2:  # written upwards under their columns
+        for i, word in enumerate(words if cell > 0.2 else ()):
+            up = fitted(word, 0.62, "floor", theme.colour("ink")).rotate(np.pi / 2)
+            board.put(f"token{i}:word", up.shift(left + (i + 0.5) * cell - up.centre[0], bottom - 0.06 - up.box[3]))
+    elif grid.shape[1] <= FEW_ACROSS:
+        for i, word in enumerate(words):
             _word(board, f"token{i}:word", theme, word, (left + (i + 0.5) * cell, bottom - 0.2), "centre")
     number = frame.facts["layers"][layer]
     words = f"layer {number}: experts 0 (top) to {len(grid) - 1} down, tokens across"

@@ -14,6 +14,7 @@ import morph
 from morph.errors import MorphError
 from morph.measure.trace import Trace
 from morph.model import Decoder
+from morph.nn.logits import logits_of
 from morph.story.frame import Array, Claim, Frame
 from morph.story.stream import states_in
 from morph.story.subject import Subject
@@ -51,23 +52,27 @@ def tokens_of(source: Subject, text: str) -> list[int]:
 def attention(source: Subject, text: str) -> Frame:
     """Attention weights of every softmax layer and head: `weights` (layer, head, query, key), `scores` likewise.
 
-    Facts: `tokens` as shown, `layers` with weights, `windows` of those layers (None: the whole past), `missing`, a
-    sentence about layers that have none. A score out of sight is NaN.
+    Facts: `tokens` as shown, `layers` with weights, `windows` of those layers (None: the whole past), `heads` of each
+    (where they differ, the maps of heads that a layer has not are NaN), `missing`, a sentence about layers that have
+    none. A score out of sight is NaN.
     """
     ids, seen = _traced(source, text)
     layers = list(source.softmax)
     if not layers:
         raise MorphError(f"no layer of {source.name} has attention weights; give a model with softmax attention")
-    weights = torch.stack([seen[f"blocks.{i}.attention.weights"][0] for i in layers])
-    scores = torch.stack([seen[f"blocks.{i}.attention.scores"][0] for i in layers])
+    heads = [organ.n_heads for organ in source.softmax.values()]
+    weights, scores = (
+        _stacked([seen[f"blocks.{i}.attention.{of}"][0] for i in layers]) for of in ("weights", "scores")
+    )
+    each = f"{heads[0]} heads each" if len(set(heads)) == 1 else f"{min(heads)} to {max(heads)} heads"
     others = [i for i in range(len(source.model.blocks)) if i not in layers]
     missing = f"Layers {_listed(others)} keep a state and have no attention weights." if others else ""
     windows = [organ.window for organ in source.softmax.values()]
     return Frame(
         key="attention",
         title="Who looks at whom",
-        caption=f"Attention weights of {len(layers)} layers with {weights.shape[1]} heads each, for this text.",
-        alt=f"Maps of attention weights, one for each of {len(layers)} layers and {weights.shape[1]} heads: a row is "
+        caption=f"Attention weights of {len(layers)} layers with {each}, for this text.",
+        alt=f"Maps of attention weights, one for each head of {len(layers)} layers with {each}: a row is "
         f"the token that looks, a column the token looked at. {missing}".strip(),
         claim=Claim(text="No token attends to a later one, and no row sums to more than 1.", holds=_causal),
         arrays={
@@ -78,11 +83,19 @@ def attention(source: Subject, text: str) -> Frame:
             ),
         },
         facts={
-            "tokens": [source.shown(i) for i in ids], "layers": layers, "windows": windows, "missing": missing,
+            "tokens": [source.shown(i) for i in ids], "layers": layers, "windows": windows, "heads": heads,
+            "missing": missing,
             "model": source.name,
         },
         source=f"A traced pass of {source.name}",
     )  # fmt: skip
+
+
+def _stacked(maps: list[Tensor]) -> Tensor:
+    """Maps of layers, (head, query, key) each, as one tensor; NaN where a layer has fewer heads."""
+    most = max(map(len, maps))
+    filler = maps[0].new_full((most, *maps[0].shape[1:]), float("nan"))
+    return torch.stack([torch.cat((grid, filler[len(grid) :])) for grid in maps])
 
 
 def token_trace(source: Subject, text: str) -> Frame:
@@ -177,7 +190,7 @@ def routing(source: Subject, text: str) -> Frame:
 @torch.no_grad()
 def _lens(model: Decoder, state: Tensor) -> tuple[Tensor, Tensor]:
     """The most probable next tokens where the head reads one depth of the stream, (S, D): ids and probabilities."""
-    said = torch.nn.functional.linear(model.norm(state), model.head_weight)
+    said = logits_of(model.norm(state), model.head_weight, model.config.logits)
     top = said.softmax(-1).topk(LENS_TOP, dim=-1)
     return top.indices, top.values
 
@@ -207,7 +220,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _causal(frame: Frame) -> bool:
-    weights = frame.values("weights")
+    weights = np.nan_to_num(frame.values("weights"))
     return bool(np.all(np.triu(weights, 1) == 0) and np.all(weights.sum(-1) < 1 + 1e-4))
 
 

@@ -207,11 +207,14 @@ def _from_run(folder: Folder) -> Subject:
 def _released(folder: Folder, seed: int) -> Subject:
     vocabulary, model = folder.vocabulary, folder.model(torch.float32)
     what, name = folder.described, _shortened(folder.name)
+    is_bare = isinstance(vocabulary, Numbers)
     facts = {
         "model": f"checkpoint {name}: {what}", "config": model.config.to_dict(), "seed": seed,
-        "training": "not known here", "text": "random ids" if isinstance(vocabulary, Numbers) else "its tokenizer",
+        "training": "not known here", "text": "random ids" if is_bare else "its tokenizer",
+        "left_out": list(folder.left_out),
     }  # fmt: skip
-    return Subject(model, f"checkpoint {name} ({what})", True, seed, (), facts, vocabulary, is_released=True)
+    told = f"checkpoint {name} ({what}){', random ids' if is_bare else ''}"
+    return Subject(model, told, True, seed, (), facts, vocabulary, is_released=True)
 
 
 def _shortened(name: str) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TEXT = "for key in keys: total += counts[key]"
 """What an explorer reads first: names that come back, brackets that close."""
+LETTERS = 12
+"""Of a token at most, as far as the text's field is concerned."""
 HIDDEN = 65535
 """In a map of 16-bit numbers: out of sight. The others count 65,534ths."""
 
@@ -30,8 +32,9 @@ class Explorer(Widget):
     """What the three have in common.
 
     Args:
-        model: whose numbers: a recorded model's name, a run's folder, a stage, a fork, a `Decoder`.
-        text: 1 to 96 bytes.
+        model: whose numbers: a recorded model's name, the folder of a run or of a checkpoint, a stage, a fork, a
+            `Decoder`.
+        text: 1 to 96 bytes, or tokens where the folder brings a tokenizer.
         seed: of fresh weights, or which recording.
 
     Raises:
@@ -76,7 +79,11 @@ class Explorer(Widget):
 
     def _data(self, frame: Frame) -> dict[str, Any]:
         """Words and small facts for the script."""
-        return {**frame.facts, "title": frame.title, "alt": frame.alt, "caption": frame.caption}
+        from morph.story.explore import MOST_TOKENS
+
+        letters = MOST_TOKENS if self.source.vocabulary.unit == "byte" else LETTERS * MOST_TOKENS
+        told = {"title": frame.title, "alt": frame.alt, "caption": frame.caption, "letters": letters}
+        return {**frame.facts, **told}
 
     def _show(self, frame: Frame) -> None:
         self.frame = frame
@@ -127,7 +134,7 @@ class AttentionExplorer(Explorer):
 
     def _numbers(self, frame: Frame) -> bytes:
         weights, hidden = frame.values("weights"), np.isnan(frame.values("scores"))
-        return np.where(hidden, HIDDEN, np.rint(weights * (HIDDEN - 1))).astype("<u2").tobytes()
+        return np.where(hidden, HIDDEN, np.rint(np.nan_to_num(weights) * (HIDDEN - 1))).astype("<u2").tobytes()
 
     def _data(self, frame: Frame) -> dict[str, Any]:
         return super()._data(frame) | {"n_heads": frame.values("weights").shape[1]}
@@ -140,8 +147,8 @@ class AttentionExplorer(Explorer):
         """For each head, the strongest look at another token."""
         weights, words = self.frame.values("weights"), self.frame.facts["tokens"]
         lines = []
-        for layer, heads in zip(self.frame.facts["layers"], weights):
-            for head, grid in enumerate(heads):
+        for layer, count, heads in zip(self.frame.facts["layers"], self.frame.facts["heads"], weights):
+            for head, grid in enumerate(heads[:count]):
                 others = np.tril(grid, -1)
                 query, key = np.unravel_index(others.argmax(), others.shape)
                 lines.append(

@@ -9,18 +9,19 @@ const widget = explorer({
   start: ({ tokens }) => ({ map: 0, query: tokens.length - 1, key: 0 }),
 
   build({ model, picture, place, move, root }) {
-    const { tokens, layers, n_heads: nHeads, missing } = model.get("data");
+    const { tokens, layers, heads, n_heads: nHeads, missing } = model.get("data");
     const S = tokens.length;
     const count = layers.length * nHeads;
     const [weights] = arraysOf(model.get("numbers"), Uint16Array, [count * S * S]);
     const at = (map, query, key) => weights[(map * S + query) * S + key];
+    const isThere = (map) => map % nHeads < heads[Math.floor(map / nHeads)]; // layers may differ in heads
     const nameOf = (map) => `layer ${layers[Math.floor(map / nHeads)]}, head ${map % nHeads}`;
     const largest = Array.from({ length: count }, (_, map) => {
       let most = 1;
       for (let i = map * S * S; i < (map + 1) * S * S; i += 1) if (weights[i] !== HIDDEN) most = Math.max(most, weights[i]);
       return most;
     });
-    Object.assign(place, { map: clamp(place.map, 0, count - 1), query: clamp(place.query, 0, S - 1) });
+    Object.assign(place, { map: isThere(clamp(place.map, 0, count - 1)) ? clamp(place.map, 0, count - 1) : 0, query: clamp(place.query, 0, S - 1) });
     place.key = nearest(place.map, place.query, place.key);
 
     const go = (query, key, byUser) => {
@@ -31,9 +32,10 @@ const widget = explorer({
       const canvas = make("canvas", "lm-small");
       const button = make("button", "lm-thumb", { type: "button", "aria-label": nameOf(map), title: nameOf(map) }, canvas);
       button.addEventListener("click", () => move({ map, key: nearest(map, place.query, place.key) }));
+      if (!isThere(map)) button.style.visibility = "hidden";
       return { canvas, button };
     });
-    const thumbs = make("div", "lm-thumbs", { role: "group", "aria-label": "Layers (down) and heads (across)" }, ...small.map((s) => s.button));
+    const thumbs = make("div", nHeads > 12 ? "lm-thumbs lm-many" : "lm-thumbs", { role: "group", "aria-label": "Layers (down) and heads (across)" }, ...small.map((s) => s.button));
     thumbs.style.setProperty("--heads", nHeads);
     const grid = gridMap(S, S, go);
     grid.canvas.setAttribute("role", "img");
@@ -102,7 +104,8 @@ const widget = explorer({
         }
         const turn = { PageUp: -1, PageDown: 1 }[key];
         if (turn) {
-          const map = (place.map + turn + count) % count;
+          let map = (place.map + turn + count) % count;
+          while (!isThere(map)) map = (map + turn + count) % count;
           move({ map, key: nearest(map, place.query, place.key) });
           return true;
         }

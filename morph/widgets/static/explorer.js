@@ -14,7 +14,7 @@ function arraysOf(view, type, lengths) {
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 function textForm(model, say) {
-  const input = make("input", "lm-text", { type: "text", maxlength: "96", "aria-label": "Text to read", spellcheck: "false", autocomplete: "off" });
+  const input = make("input", "lm-text", { type: "text", maxlength: String(model.get("data").letters), "aria-label": "Text to read", spellcheck: "false", autocomplete: "off" });
   const button = make("button", "", { type: "submit" }, "Read");
   const form = make("form", "lm-form", {}, input, button);
   const state = make("span", "lm-state", { role: "status" });

@@ -31,7 +31,7 @@ const widget = explorer({
       word.addEventListener("click", () => move({ token: i }));
       return word;
     });
-    const row = make("div", `lm-tokens ${S <= 48 ? "lm-under" : ""}`, { "aria-hidden": "true" }, ...words);
+    const row = make("div", `lm-tokens ${S <= 48 && tokens.every((token) => token.length <= 2) ? "lm-under" : ""}`, { "aria-hidden": "true" }, ...words);
     row.style.setProperty("--columns", S);
     const limits = make("p", "lm-limits", {}, `A row an expert (0 to ${E - 1}), a column a token; colour from 0 to ${most.toFixed(2)}, the weight of a chosen expert. Right: how often each was chosen.`);
     picture.append(
