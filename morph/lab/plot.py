@@ -58,7 +58,7 @@ def plot(result: Result, path: Path, draw: Callable[[Result, Any], None] | None 
         for axes, finding in zip(rows, result.findings, strict=True):
             _claim(axes, finding)
     png = io.BytesIO()
-    figure.savefig(png, format="png", dpi=110)
+    figure.savefig(png, format="png", dpi=90)
     replace_bytes(path, png.getvalue())
 
 
@@ -195,7 +195,7 @@ def _claim(axes: Axes, finding: Finding) -> None:
     where = f" ({at(finding.point)})" if finding.point else ""
     shade = {SUPPORTED: ACCENT, NOT_SUPPORTED: INK}.get(finding.verdict, QUIET)
     title = f"{claim.text}{where}: {measured(found)}, {bound(claim)} would count: {finding.verdict}"
-    axes.set_title("\n".join(textwrap.wrap(title, 135)), loc="left", fontsize=8, color=INK)
+    axes.set_title("\n".join(textwrap.wrap(title, 155)), loc="left", fontsize=8, color=INK)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_yticks([])
     axes.tick_params(colors=INK, labelsize=7)

@@ -313,7 +313,8 @@ def declare(experiment: Experiment, cells: list[Cell]) -> dict[str, Any]:
     e, first = experiment, cells[0]
     configs = {cell.arm: cell.config for cell in reversed(cells)}  # the first point's win
     plain = {
-        "number": e.number, "name": e.name, "title": e.title, "question": e.question, "not_shown": e.not_shown,
+        "number": e.number, "name": e.name, "title": e.title,
+        "question": _one_line(e.question), "not_shown": _one_line(e.not_shown),
         "minutes": e.minutes, "seeds": list(e.seeds), "vary": {axis: list(values) for axis, values in e.vary.items()},
         "best": None if e.best is None else dataclasses.asdict(e.best),
         "recipe": {k: v for k, v in e.recipe.with_(steps=first.recipe.steps).to_dict().items() if k != "seed"},
@@ -330,6 +331,10 @@ def declare(experiment: Experiment, cells: list[Cell]) -> dict[str, Any]:
         "claims": [_claim(claim) for claim in e.claims],
     }  # fmt: skip
     return json.loads(json.dumps(plain))  # what a file would give back
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _claim(claim: Claim) -> dict[str, Any]:

@@ -43,7 +43,7 @@ EXPERIMENT = Experiment(
     recipe=Recipe(steps=300, batch_size=8, warmup=0.05, evaluate_every=300, evaluation_windows=128),
     measures=(
         Measure("fullest expert over even", probes.fullest_expert, is_log=True),
-        Measure("dead experts", probes.dead_experts, "of 16"),
+        Measure("dead experts", probes.dead_experts, "of 16, below a tenth of an even load"),
         Measure("bits per byte", probes.bits_per_byte, diverged=8.0),
         Measure("training loss, last quarter", probes.training_loss(), "bits"),
     ),
