@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
 _NO_MEMORY = re.compile(r"out of memory|can't allocate|not enough memory|invalid buffer size|Storage size", re.I)
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -19,10 +20,28 @@ class MorphError(ValueError):
     """
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: object, known: Iterable[str]) -> str:
     """Return `"; did you mean 'gqa'?"` for the known word closest to `word`, or `""` when none is close."""
-    match = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
+    text = word[:100] if isinstance(word, str) else ""
+    match = difflib.get_close_matches(text, list(known), n=1, cutoff=0.5)
     return f"; did you mean {match[0]!r}?" if match else ""
+
+
+def short(value: Any) -> str:
+    """A value for one line of text: cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "a list of lists without end"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def spelled(name: str) -> str:
+    """A name from a file for one line of text: as it is where a terminal shows it, else as Python writes it."""
+    fine = name.isprintable() and name.strip() == name != ""
+    return (name if fine else repr(name))[:200]
 
 
 def told(error: Exception) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, TypeVar, Union
 
-from morph.errors import MorphError, nearest
+from morph.errors import MorphError, nearest, short
 
 MOST = {"n_layers": 1_000, "any": 100_000_000}
 """Upper limits of whole numbers, far above any model, so that a slip of the keyboard is caught before memory is."""
@@ -40,24 +40,26 @@ class Spec:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if field.type in ("int", "int | None") and value is not None:
                 low, high = 0 if field.name in self.may_be_zero else 1, MOST.get(field.name, MOST["any"])
-                require(is_number and isinstance(value, int), f"{name} = {value!r} is not a whole number; give one")
-                require(value >= low, f"{name} = {value} is below {low}; give an integer >= {low}")
-                require(value <= high, f"{name} = {value} is above {high:,}; give less")
+                require(
+                    is_number and isinstance(value, int), f"{name} = {short(value)} is not a whole number; give one"
+                )
+                require(value >= low, f"{name} = {short(value)} is below {low}; give an integer >= {low}")
+                require(value <= high, f"{name} = {short(value)} is above {high:,}; give less")
             elif field.type in ("float", "float | None") and not (value is None and "None" in field.type):
                 fine = is_number and 0 < value < 1e30
-                require(fine, f"{name} = {value!r} must be a finite number above 0")
+                require(fine, f"{name} = {short(value)} must be a finite number above 0")
             elif field.type == "tuple[int, ...]":
                 whole = isinstance(value, tuple) and all(type(n) is int and n >= 0 for n in value)
-                require(whole, f"{name} = {value!r} must be a list of whole numbers from 0")
+                require(whole, f"{name} = {short(value)} must be a list of whole numbers from 0")
                 require(
                     list(value) == sorted(set(value)) and bool(value),
-                    f"{name} = {list(value)} must name at least one, each once, in order",
+                    f"{name} = {short(list(value))} must name at least one, each once, in order",
                 )
             elif field.type == "bool":
-                require(isinstance(value, bool), f"{name} = {value!r} must be true or false")
+                require(isinstance(value, bool), f"{name} = {short(value)} must be true or false")
             elif kinds := _record_types(type(self), field.name):
                 allowed = ", ".join(kind.kind for kind in kinds if issubclass(kind, Spec))
-                require(isinstance(value, kinds), f"{name} = {value!r} is not one of: {allowed}")
+                require(isinstance(value, kinds), f"{name} = {short(value)} is not one of: {allowed}")
 
     def describe(self) -> str:
         """A short form for one line of text, such as `RMSNorm(eps=1e-05)`."""
@@ -101,7 +103,7 @@ def diff(a: Spec, b: Spec, path: str = "") -> list[Change]:
     Raises:
         MorphError: when `a` and `b` are not records of the same kind themselves.
     """
-    require(isinstance(a, Spec) and type(a) is type(b), f"cannot compare {a!r} with {b!r}; give two configs")
+    require(isinstance(a, Spec) and type(a) is type(b), f"cannot compare {short(a)} with {short(b)}; give two configs")
     changes: list[Change] = []
     for field in fields(a):
         before, after, where = getattr(a, field.name), getattr(b, field.name), f"{path}{field.name}"
@@ -140,8 +142,8 @@ _record_types: Callable[[type[Spec], str], tuple[type, ...]] = cache(_find_recor
 def one_of(name: str, value: Any, allowed: Any) -> None:
     """Raise `MorphError` unless `value` is one of the strings that the Literal `allowed` lists."""
     options = typing.get_args(allowed)
-    hint = nearest(str(value), options)
-    require(value in options, f"{name} = {value!r} is not one of: {', '.join(options)}{hint}")
+    hint = nearest(value, options)
+    require(value in options, f"{name} = {short(value)} is not one of: {', '.join(options)}{hint}")
 
 
 def to_dict(spec: Spec) -> dict[str, Any]:
@@ -157,12 +159,13 @@ def to_dict(spec: Spec) -> dict[str, Any]:
 
 def from_dict(data: Any, options: tuple[type[Spec], ...], where: str, default: type[Spec] | None = None) -> Spec:
     """Build the record among `options` that `data["kind"]` names (the only option may leave the kind out)."""
-    require(isinstance(data, dict), f"{where} = {data!r} must be a table of fields")
+    require(isinstance(data, dict), f"{where} = {short(data)} must be a table of fields")
     by_kind = {option.kind: option for option in options}
     kind = data.get("kind", default.kind if default else next(iter(by_kind)) if len(by_kind) == 1 else None)
-    hint = nearest(str(kind), by_kind)
+    hint = nearest(kind, by_kind)
     require(
-        isinstance(kind, str) and kind in by_kind, f"{where}.kind = {kind!r} is not one of: {', '.join(by_kind)}{hint}"
+        isinstance(kind, str) and kind in by_kind,
+        f"{where}.kind = {short(kind)} is not one of: {', '.join(by_kind)}{hint}",
     )
     spec, values = by_kind[str(kind)], {k: v for k, v in data.items() if k != "kind"}
     known = {f.name: f for f in fields(spec)}

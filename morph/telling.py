@@ -15,16 +15,17 @@ def change(word: str, size: str) -> Iterator[str]:
     name = name_of(word)
     before, _, last = name.rpartition(JOIN)
     if last == SLUGS[0]:
+        original = morph.stage(0, size=size).to_toml()
         yield "Stage 0, 2017: the block of Attention Is All You Need (Vaswani et al., 2017), as a decoder.\n"
-        yield morph.stage(0, size=size).to_toml()
+        yield original
         return
     entry = CHANGES[last]
     base = before or (entry.base if isinstance(entry, Fork) else SLUGS[entry.number - 1])
+    old, new = config_of(base, size), config_of(name, size)  # before a line is out, for they may be refused
     heading, told = _of_fork(entry) if isinstance(entry, Fork) else _of_step(entry)
     yield f"{heading}, on {before}\n" if before else f"{heading}\n"
     yield from (f"{label:<12}{text}" for label, text in told.items())
     yield ""
-    old, new = config_of(base, size), config_of(name, size)
     yield from (f"{'config':<12}{each}" for each in morph.diff(old, new))
     yield ""
     yield from costs({title(base): old, title(name): new}, context=1024)

@@ -176,7 +176,7 @@ def test_a_damaged_set_of_files_is_told(folder: Path, tmp_path: Path) -> None:
     refused(shards, str(first), "lacks model.norm.weight")
     table["weight_map"]["model.norm.weight"] = "../elsewhere.safetensors"
     index.write_text(json.dumps(table))
-    refused(shards, "'../elsewhere.safetensors'", "outside the folder")
+    refused(shards, "'../elsewhere.safetensors'", "no name of a file in this folder")
     table["weight_map"]["model.norm.weight"] = right
     index.write_text(json.dumps(table | {"weight_map": [1]}))
     refused(shards, "no weight_map")

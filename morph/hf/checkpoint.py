@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from morph.config import AllGlobal, DenseFirst, ModelConfig, MoE, NoBalance, ResidualWeights, SelectionBias, diff
-from morph.errors import MorphError, nearest
+from morph.errors import MorphError, nearest, short, spelled
 from morph.hf.families import FAMILIES
 from morph.hf.families.family import Family
 from morph.hf.families.parts import layout_of
@@ -82,8 +82,8 @@ def family_named(name: Any, source: str, has_code: bool = False) -> Family:
     if not isinstance(name, str) or name not in FAMILIES:
         code = ", and code that a folder brings is never run" if has_code else ""
         raise MorphError(
-            f"{source}: model_type = {name!r} is unknown{code}; Morph reads {', '.join(sorted(FAMILIES))}"
-            f"{nearest(str(name), FAMILIES)}"
+            f"{source}: model_type = {short(name)} is unknown{code}; Morph reads {', '.join(sorted(FAMILIES))}"
+            f"{nearest(name, FAMILIES)}"
         )
     return FAMILIES[name]
 
@@ -158,7 +158,7 @@ def _check_names(
     if unknown:
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         raise MorphError(
-            f"{folder.path}: weight {unknown[0]}{more} has no place in a {family.model_type} model with this "
+            f"{folder.path}: weight {spelled(unknown[0])}{more} has no place in a {family.model_type} model with this "
             f"config.json; the two are of different models, or it is of a part that Morph does not have: to load the "
             f"rest, name it in skip, such as skip=[{_pattern(unknown[0])!r}]"
         )

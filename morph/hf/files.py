@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morph.errors import MorphError
-from morph.hf.settings import short
-from morph.train.files import disk_error, new_folder, reason
+from morph.errors import MorphError, short, spelled
+from morph.train.files import disk_error, new_folder, reason, special_kind
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
@@ -54,7 +53,11 @@ class Folder:
     def _json(self, name: str) -> dict[str, Any]:
         path = self.path / name
         try:
+            if kind := special_kind(path.stat().st_mode):  # reading a pipe may never end
+                raise MorphError(f"{path} is a {kind}, not a file; fetch or save the folder again")
             data = json.loads(path.read_text(encoding="utf-8"))
+        except MorphError:
+            raise
         except FileNotFoundError:
             raise MorphError(f"{self.path} has no {name}; give a checkpoint folder as transformers saves it") from None
         except (OSError, ValueError, RecursionError) as error:
@@ -69,24 +72,10 @@ class Folder:
         Raises:
             MorphError: for a folder with pickled weights only or none, a missing shard, or a damaged index or file.
         """
-        if (self.path / INDEX).exists():
-            table = self._json(INDEX).get("weight_map")
-            if not isinstance(table, dict) or not all(isinstance(shard, str) for shard in table.values()):
-                raise MorphError(f"{self.path / INDEX} has no weight_map of names and files; fetch the folder again")
-            for name, shard in table.items():
-                if Path(shard).name != shard:
-                    raise MorphError(f"{self.path / INDEX}: {name} is said to be in {shard!r}, outside the folder")
-                if not (self.path / shard).is_file():
-                    raise MorphError(f"{self.path / INDEX} names {shard}, which is not there; fetch that file too")
-            for shard in sorted(set(table.values())):
-                held = set(self._file(shard).keys())
-                if lost := [name for name in table if table[name] == shard and name not in held]:
-                    raise MorphError(f"{self.path / shard} lacks {lost[0]}, which the index says it holds; fetch both")
-                if extra := sorted(held - table.keys()):
-                    raise MorphError(f"{self.path / shard} holds {extra[0]}, which the index lacks; fetch both again")
-            return dict(table)
-        if (self.path / SINGLE).is_file():
+        if (self.path / SINGLE).is_file():  # as in transformers, whatever an index says
             return dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
+        if (self.path / INDEX).exists():
+            return self._indexed()
         if pickled := sorted(file.name for pattern in PICKLED for file in self.path.glob(pattern)):
             raise MorphError(
                 f"{self.path} has its weights in {pickled[0]}, a format that can run programs when opened, so Morph "
@@ -94,6 +83,35 @@ class Folder:
                 f"save_pretrained the folder"
             )
         raise MorphError(f"{self.path} has neither {SINGLE} nor {INDEX}; fetch the weights too")
+
+    def _indexed(self) -> dict[str, str]:
+        """The same by the index, which must agree with every file that it names."""
+        index = self.path / INDEX
+        table = self._json(INDEX).get("weight_map")
+        if not isinstance(table, dict) or not all(isinstance(shard, str) for shard in table.values()):
+            raise MorphError(f"{index} has no weight_map of names and files; fetch the folder again")
+        names_in: dict[str, list[str]] = {}
+        for name, shard in table.items():
+            names_in.setdefault(shard, []).append(name)
+        for shard, names in sorted(names_in.items()):
+            if Path(shard).name != shard or shard == "..":
+                raise MorphError(
+                    f"{index}: {spelled(names[0])} is said to be in {short(shard)}, which is no name of a file in this "
+                    f"folder; fetch the index again"
+                )
+            if not _is_file(self.path / shard):
+                raise MorphError(f"{index} names {spelled(shard)}, which is not there; fetch that file too")
+            held = set(self._file(shard).keys())
+            if lost := [name for name in names if name not in held]:
+                raise MorphError(
+                    f"{self.path / shard} lacks {spelled(lost[0])}, which the index says it holds; fetch both"
+                )
+            if extra := sorted(held - set(names)):
+                elsewhere = f"says is in {spelled(table[extra[0]])}" if extra[0] in table else "lacks"
+                raise MorphError(
+                    f"{self.path / shard} holds {spelled(extra[0])}, which the index {elsewhere}; fetch both again"
+                )
+        return dict(table)
 
     def _file(self, shard: str) -> Any:
         """An open file, kept until `close`."""
@@ -116,8 +134,8 @@ class Folder:
         view = self._file(shard).get_slice(name)
         if view.get_dtype() not in DTYPES:
             raise MorphError(
-                f"{self.path / shard}: {name} is stored as {view.get_dtype()}; Morph reads {', '.join(DTYPES)}, so "
-                f"fetch or make a folder in one of these"
+                f"{self.path / shard}: {spelled(name)} is stored as {view.get_dtype()}; Morph reads "
+                f"{', '.join(DTYPES)}, so fetch or make a folder in one of these"
             )
         return tuple(view.get_shape())
 
@@ -180,6 +198,14 @@ def _name_shards(folder: Path, table: dict[str, int], total: int) -> None:
     if count > 1:
         index = {"metadata": {"total_size": total}, "weight_map": {key: names[n] for key, n in sorted(table.items())}}
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a file is there; a name that no file can have is one that none has."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _sync(file: Path) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Any
 
-from morph.errors import MorphError
+from morph.errors import MorphError, short, spelled
+from morph.spec import MOST
 
 HARMLESS = (
     # what the folder is
@@ -45,6 +46,9 @@ def activation_there(name: str) -> str:
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == name)
 
 
+LAYERS = ("num_hidden_layers", "n_layer")
+"""Keys that count layers; lists as long as that are made of them before a config of ours is."""
+
 _REQUIRED: Any = object()
 
 
@@ -73,19 +77,34 @@ class Settings:
             return default
         return value
 
-    def whole(self, name: str, default: int | None = _REQUIRED) -> int:
-        """A whole number."""
+    def whole(self, name: str, default: int | None = _REQUIRED, least: int = 0) -> int:
+        """A whole number of at least `least`, and no larger than a config of ours can hold."""
         value = self.raw(name, default)
-        if type(value) is not int:
-            self.refuse(name, "give a whole number")
+        most = MOST["n_layers" if name in LAYERS else "any"]
+        if type(value) is not int or not least <= value <= most:
+            self.refuse(name, f"give a whole number from {least} to {most:,}")
         return int(value)
 
-    def number(self, name: str, default: float | None = _REQUIRED) -> float:
-        """A number."""
+    def wholes(self, name: str, default: list[int] = _REQUIRED) -> list[int]:
+        """A list of whole numbers, none below 0."""
         value = self.raw(name, default)
-        if type(value) not in (int, float):
-            self.refuse(name, "give a number")
+        if not isinstance(value, list) or not all(type(each) is int and 0 <= each <= MOST["any"] for each in value):
+            self.refuse(name, "give a list of whole numbers")
+        return list(value)
+
+    def number(self, name: str, default: float | None = _REQUIRED) -> float:
+        """A number, which may be negative."""
+        value = self.raw(name, default)
+        if type(value) not in (int, float) or not abs(value) < 1e30:
+            self.refuse(name, "give a number below 1e30")
         return float(value)
+
+    def positive(self, name: str, default: float | None = _REQUIRED) -> float:
+        """A number above 0."""
+        value = self.number(name, default)
+        if value <= 0:
+            self.refuse(name, "give a number above 0")
+        return value
 
     def flag(self, name: str, default: bool = _REQUIRED) -> bool:
         """True or false."""
@@ -94,9 +113,10 @@ class Settings:
             self.refuse(name, "give true or false")
         return bool(value)
 
-    def whole_or_none(self, name: str, default: int | None) -> int | None:
+    def whole_or_none(self, name: str, default: int | None, least: int = 0) -> int | None:
         """A whole number; None for a null, which is not the default that a missing key stands for."""
-        return None if self._is_null(name) or (default is None and name not in self) else self.whole(name, default)
+        is_none = self._is_null(name) or (default is None and name not in self)
+        return None if is_none else self.whole(name, default, least)
 
     def number_or_none(self, name: str, default: float | None) -> float | None:
         """A number, or None alike."""
@@ -109,7 +129,7 @@ class Settings:
     def activation(self, name: str, default: str = _REQUIRED) -> Any:
         """An activation by our name."""
         value = self.raw(name, default)
-        if value not in ACTIVATIONS:
+        if not isinstance(value, str) or value not in ACTIVATIONS:
             self.refuse(name, f"Morph has {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[value]
 
@@ -157,14 +177,8 @@ class Settings:
                 if name == "quantization_config":
                     self.refuse(name, "Morph reads fp32, fp16 and bf16; convert the weights to one of them first")
                 raise MorphError(
-                    f"{self.source}: {self.path}{name} = {short(value)} is an option that Morph does not know in this "
-                    f"family; remove the key if it changes nothing, or choose another checkpoint"
+                    f"{self.source}: {self.path}{spelled(name)} = {short(value)} is an option that Morph does not know "
+                    f"in this family; remove the key if it changes nothing, or choose another checkpoint"
                 )
         for inner in self._inner:
             inner.finish()
-
-
-def short(value: Any) -> str:
-    """A value for one line of text."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -42,7 +42,7 @@ def read(s: Settings) -> ModelConfig:
     s.only("num_expert_groups", 1)
     s.only("num_limited_groups", 1)
     s.ignore("load_balance_coeff", "use_grouped_mm")
-    period, layers = s.whole("global_attn_every_n_layers", 4), frame["n_layers"]
+    period, layers = s.whole("global_attn_every_n_layers", 4, least=1), frame["n_layers"]
     experts = sigmoid_experts(
         s,
         width=s.whole("moe_intermediate_size", 1408),

@@ -41,7 +41,7 @@ def read(s: Settings) -> ModelConfig:
         s.only(name, meant)
     s.ignore("use_embedding_sharing", "layer_switch", "_sliding_window_pattern")  # other names of keys read below
     context, layers = s.whole("max_position_embeddings", 8192), s.whole("num_hidden_layers")
-    pattern = s.whole("sliding_window_pattern", 4)
+    pattern = s.whole("sliding_window_pattern", 4, least=1)
     layout = read_windows(s, layers, every(pattern, layers), 4096)
     rotation = read_rotation(s, 10_000.0, context, "interleaved")
     return ModelConfig(

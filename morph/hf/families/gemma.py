@@ -54,7 +54,7 @@ def _shared(s: Settings, default_cap: float | None) -> dict[str, Any]:
 def _heads(s: Settings) -> dict[str, Any]:
     """Sizes of heads, and the scale of the scores where it is not the usual one."""
     heads = read_heads(s, default_kv=4, default_width=256, default=8)
-    scalar = s.number("query_pre_attn_scalar", 256)
+    scalar = s.positive("query_pre_attn_scalar", 256)
     return {**heads, "scale": None if scalar == heads["head_dim"] else scalar**-0.5}
 
 
@@ -102,7 +102,7 @@ def read_gemma3(s: Settings) -> ModelConfig:
     s.only("attn_logit_softcapping", None)  # transformers keeps the key and does not use it
     s.ignore("_sliding_window_pattern")
     context, shared = s.whole("max_position_embeddings", 131_072), _shared(s, None)
-    layers, pattern = shared["n_layers"], s.whole("sliding_window_pattern", 6)
+    layers, pattern = shared["n_layers"], s.whole("sliding_window_pattern", 6, least=1)
     layout = read_windows(s, layers, every(pattern, layers), 4096)
     base, local_base = s.number("rope_theta", 1e6), s.number("rope_local_base_freq", 1e4)
     both, scaling = s.table("rope_parameters"), s.table("rope_scaling")

@@ -72,7 +72,7 @@ def _read_layout(s: Settings, layers: int) -> Layout:
     if table is not None:
         heads, width = table.whole("num_heads", heads), table.whole("head_dim", width)
         taps = table.whole("short_conv_kernel_size", taps)
-        full, linear = table.raw("full_attn_layers"), table.raw("kda_layers")
+        full, linear = table.wholes("full_attn_layers"), table.wholes("kda_layers")
         if sorted([*full, *linear]) != list(range(1, layers + 1)):
             table.refuse("full_attn_layers", f"with kda_layers it must name each of the layers 1 to {layers} once")
         default = [FULL if layer + 1 in full else LINEAR for layer in range(layers)]

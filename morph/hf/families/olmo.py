@@ -66,9 +66,9 @@ def read_olmo3(s: Settings) -> ModelConfig:
     layout = read_windows(s, layers, every(4, layers), 4096)
     base = s.number("rope_theta", BASE)
     both, scaling = s.table("rope_parameters"), s.table("rope_scaling")
-    if base != BASE and not (both and "rope_theta" in (both.values.get(SLIDING) or {})):
-        s.refuse("rope_theta", "transformers turns windowed layers by 500000; give rope_parameters for both kinds")
     local = both.table(SLIDING) if both else None
+    if base != BASE and not (local and "rope_theta" in local):
+        s.refuse("rope_theta", "transformers turns windowed layers by 500000; give rope_parameters for both kinds")
     global_ = (both.table(FULL) if both else None) or scaling
     empty = Settings({}, s.source)
     rotations = [read_table(table or empty, base, context, "half-split") for table in (local, global_)]

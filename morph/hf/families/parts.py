@@ -101,11 +101,12 @@ def read_heads(
     settings: Settings, default_kv: int | None = None, default_width: int | None = None, default: int | None = None
 ) -> dict[str, Any]:
     """`n_heads`, `n_kv_heads` and `head_dim`; the defaults are those of the family's class in transformers."""
-    heads = settings.whole("num_attention_heads") if default is None else settings.whole("num_attention_heads", default)
+    key = "num_attention_heads"
+    heads = settings.whole(key, least=1) if default is None else settings.whole(key, default, least=1)
     return {
         "n_heads": heads,
-        "n_kv_heads": settings.whole_or_none("num_key_value_heads", default_kv) or heads,
-        "head_dim": settings.whole_or_none("head_dim", default_width),
+        "n_kv_heads": settings.whole_or_none("num_key_value_heads", default_kv, least=1) or heads,
+        "head_dim": settings.whole_or_none("head_dim", default_width, least=1),
     }
 
 

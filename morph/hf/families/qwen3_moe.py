@@ -24,7 +24,7 @@ from morph.hf.settings import Settings
 def count_dense(s: Settings) -> int:
     """How many first layers have no experts; other places for dense layers are refused."""
     s.only("decoder_sparse_step", 1)
-    dense = s.raw("mlp_only_layers", [])
+    dense = s.wholes("mlp_only_layers", [])
     if dense != list(range(len(dense))):
         s.refuse("mlp_only_layers", "Morph has dense layers before those with experts, such as [] or [0, 1]")
     return len(dense)

@@ -65,7 +65,7 @@ def _read(s: Settings, kv_heads: int, feed_forward: Any) -> ModelConfig:
         norm=norm,
         position=read_rotation(s, 10_000.0, frame["context_length"], fraction=0.25, ignored=IMAGES),
         attention=Attention(**read_heads(s, kv_heads, 256), qk_norm=norm, gate=OutputGate()),
-        layout=read_layers(s, layers, delta, full_every(s.whole("full_attention_interval", 4), layers)),
+        layout=read_layers(s, layers, delta, full_every(s.whole("full_attention_interval", 4, least=1), layers)),
         feed_forward=feed_forward,
     )
 

@@ -36,7 +36,7 @@ def read(s: Settings) -> ModelConfig:
 
 def _position(s: Settings, context: int, layers: int) -> Position:
     """`no_rope_layers` has a 1 for each layer that does rotate, whatever its name says."""
-    rotation, interval = read_rotation(s, 2_000_000.0, context), s.whole("no_rope_layer_interval", 4)
+    rotation, interval = read_rotation(s, 2_000_000.0, context), s.whole("no_rope_layer_interval", 4, least=1)
     turns = s.raw("no_rope_layers", [int((layer + 1) % interval != 0) for layer in range(layers)])
     if not isinstance(turns, list) or len(turns) < layers or any(turn not in (0, 1) for turn in turns):
         s.refuse("no_rope_layers", f"give a list of {layers} times 1 (rotates) or 0")

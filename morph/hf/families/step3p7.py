@@ -65,13 +65,14 @@ def read(s: Settings) -> ModelConfig:
     t.only("attention_bias", False)
     t.only("mlp_bias", False)
     for name in ("swiglu_limits", "swiglu_limits_shared"):
-        if any(t.raw(name, [])):
+        limits = t.raw(name, [])
+        if not isinstance(limits, list) or any(limits):
             t.refuse(name, "Morph's experts are not clamped in this family; choose another checkpoint")
     t.ignore("num_nextn_predict_layers", "mtp_layer_types", "mtp_mlp_layer_types")
     t.ignore("per_layer_config")  # says again what num_sliding_attention_heads says
     norm = ZeroCentredRMSNorm(eps=t.number("rms_norm_eps", 1e-5))
     heads = read_heads(t, 8, 128)
-    scale = t.number("query_pre_attn_scalar", heads["head_dim"]) ** -0.5
+    scale = t.positive("query_pre_attn_scalar", heads["head_dim"]) ** -0.5
     width = t.whole("moe_intermediate_size", 1280)
     shared = t.whole("share_expert_dim", 1280)
     experts = sigmoid_experts(
