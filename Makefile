@@ -1,6 +1,6 @@
 # Morph. `make` alone lists what can be made. Every target sets up what it needs, once.
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-full lint types record lab clean
+.PHONY: help setup tour test test-full lint types checkpoint record lab clean
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -30,6 +30,9 @@ lint: $(READY)  ## check the style with ruff
 
 types: $(READY)  ## check the types of morph/ with mypy
 	$(BIN)/mypy
+
+checkpoint: $(READY)  ## make a small checkpoint, tokenizer included, to try with every command
+	@$(BIN)/python tools/make_checkpoint.py
 
 record: $(READY)  ## train the models that the figures show once more (half an hour)
 	@$(BIN)/python tools/record.py

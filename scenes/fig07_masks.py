@@ -226,7 +226,8 @@ def _work(pen: Pen) -> None:
         dots(pen.board, f"work:{key}", theme, area, tokens, values, "attention", size=0.07)
     line(pen.board, "work:visible", theme, area, tokens, pen.at("visible_formula"), "wire", dash=True)
     x, y = area.point(tokens[-1], pen.at("visible_formula")[-1])
-    pen.text("work:visible:name", "pairs in sight alone, by formula", (x + 0.14, y - 0.06), colour="muted")
+    y = min(y - 0.06, area.point(tokens[-1], pen.at("blocked")[-1])[1] - 0.25)  # under the name of the line above
+    pen.text("work:visible:name", "pairs in sight alone, by formula", (x + 0.14, y), colour="muted")
     x, y = area.point(tokens[-1], high)
     down = area.point(tokens[-1], float(pen.at("blocked")[-1]))[1]
     arrow(pen.board, "saved", theme, (x + 0.55, y - 0.2), (x + 0.55, down + 0.2))

@@ -273,3 +273,8 @@ def test_the_tool_makes_a_folder_that_learns(tmp_path: Path) -> None:
     with pytest.raises(MorphError, match="exists already and is never overwritten"):
         tool.make(folder, recipe=recipe)
     assert tool.main([str(folder)]) == 2 and tool.main([str(tmp_path / "x"), "--family", "lama"]) == 2
+
+
+def test_the_page_on_checkpoints_lists_every_family() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    assert [name for name in hf.FAMILIES if f"`{name}`" not in page] == []

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import morph
-from morph.config import AllLocal, Attention, Interleaved, Layout, SlidingWindow
+from morph.config import MLP, AllLocal, Attention, Interleaved, Layout, SlidingWindow
 from morph.measure.reach import reach
 from morph.measure.scores import blocked_flops, dense_flops
 from morph.steps import stage
@@ -164,12 +164,18 @@ def work_frame(own: Subject) -> Frame:
     sizes = [s for s in SIZES if s <= (config.position_limit or s)]
     if spec.window >= SIZES[-1]:
         return absent(key, title, f"Windows of {spec.window:,} tokens hide nothing in {SIZES[-1]:,} tokens.")
-    one = replace(config, n_layers=1, layout=AllLocal(local=spec), feed_forward=config.feed_forward_in(0))
+    heads = spec.n_heads or attention.n_heads
+    attention = replace(attention, n_heads=heads)
+    one = replace(  # its attention alone matters
+        config, n_layers=1, layout=AllLocal(local=replace(spec, n_heads=None)), attention=attention,
+        position=config.position_in(layer), vocab_size=min(config.vocab_size, 256),
+        feed_forward=MLP(width=1, activation="relu"), mtp=None,
+    )  # fmt: skip
     single = subject(one, seed=own.seed)
     dense = np.array([dense_flops(single.model, single.ids(s))[0] for s in sizes])
     blocks = np.array([blocked_flops(attention, s, spec.window) for s in sizes])
     formula = [morph.count(one).flops(s) for s in sizes]
-    per_pair = 4 * attention.n_heads * attention.width
+    per_pair = 4 * heads * attention.width
     ratio = dense[-1] / blocks[-1]
     return Frame(
         key=key,
