@@ -291,7 +291,7 @@ def wavelengths(board: Board, frame: Frame, theme: Theme) -> None:
     share = length / waves[-1]
     part = f"{share:.1%}" if share >= 0.001 else "under 0.1%"
     words = [f"{waves[-1]:,.0f} tokens"] + ([f", {part} of a turn seen"] if share < 1 else [])
-    edge = min(x for x, y in (area.point(waves[i], i) for i in drawn) if abs(y - last[1]) < 0.36) - 0.36
+    edge = min(x for x, y in (area.point(waves[i], i) for i in drawn) if abs(y - last[1]) < 0.3) - 0.36
     slow = label("".join(words), "floor", ink)
     if edge - slow.width < trained + 0.1 < edge:  # the line would run through the longer words
         slow = label(words[0], "floor", ink)
