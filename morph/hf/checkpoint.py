@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from morph.errors import MorphError, nearest, short, spelled
 from morph.hf.families import FAMILIES
 from morph.hf.families.family import Family
 from morph.hf.families.parts import layout_of
-from morph.hf.files import CONFIG, Folder, opened, write_folder
+from morph.hf.files import CONFIG, DTYPES, Folder, as_path, opened, write_folder
 from morph.hf.settings import Settings
 from morph.hf.weights import Rule
 from morph.model import Decoder, build
@@ -53,7 +54,8 @@ def load(folder: str | Path, dtype: torch.dtype | None = None, *, skip: Sequence
 
     Args:
         folder: holds config.json and model.safetensors (or several with an index).
-        dtype: floating-point type of all weights; None keeps each in the file's.
+        dtype: floating-point type of all weights; None keeps each in the file's (where maps of several types meet, all
+            weights take the widest, which changes no number).
         skip: names or patterns of weights to leave where they are, such as "mtp.*": parts that the model works without
             and Morph does not have.
 
@@ -61,8 +63,12 @@ def load(folder: str | Path, dtype: torch.dtype | None = None, *, skip: Sequence
         MorphError: for a family or option that Morph does not know; a weight that is unknown (and not in `skip`),
             missing or of another shape than the config says; pickled, damaged or missing files.
     """
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise MorphError(f"dtype = {dtype!r}: give a floating-point type such as torch.bfloat16, or None to keep it")
+    if dtype is not None and dtype not in DTYPES.values():
+        raise MorphError(
+            f"dtype = {short(dtype)}: give a floating-point type such as torch.bfloat16, or None to keep it"
+        )
+    if not isinstance(skip, Sequence) or isinstance(skip, str) or not all(isinstance(name, str) for name in skip):
+        raise MorphError(f"skip = {short(skip)}: give a list of names or patterns, such as ['mtp.*']")
     with opened(folder) as held:
         family, config = _config(held)
         model = build(config, device="meta")
@@ -74,6 +80,8 @@ def load(folder: str | Path, dtype: torch.dtype | None = None, *, skip: Sequence
             tensors = rule.read(tuple(held.tensor(shards[name], name) for name in rule.theirs))
             for name, tensor in zip(rule.ours, tensors, strict=True):
                 _put(model, name, tensor, dtype)
+    if dtype is None:
+        _widen(model)
     return model.eval()
 
 
@@ -216,6 +224,14 @@ def _put(model: Decoder, name: str, tensor: Tensor, dtype: torch.dtype | None) -
     setattr(owner, leaf, nn.Parameter(tensor) if is_parameter else tensor)
 
 
+def _widen(model: Decoder) -> None:
+    """Give all weights one type when maps that read one another's output have several; a router widens by itself."""
+    maps = [m for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Embedding) and "router" not in name]
+    types = {m.weight.dtype for m in maps}
+    if len(types) > 1:
+        model.to(reduce(torch.promote_types, types))
+
+
 def _fill_buffers(model: Decoder) -> None:
     """Storage for what no checkpoint holds, as in a new model."""
     for organ in model.modules():
@@ -256,6 +272,12 @@ def save(
         raise MorphError("give a model with numbers in it, as morph.build or morph.hf.load returns")
     if type(max_shard_bytes) is not int or max_shard_bytes < 1:
         raise MorphError(f"max_shard_bytes = {max_shard_bytes!r}: give a whole number of bytes, such as {SHARD}")
+    for name, tensor in own_tensors(model).items():
+        if tensor.is_meta or (isinstance(tensor, nn.Parameter) and tensor.dtype not in DTYPES.values()):
+            raise MorphError(
+                f"{name} is {'without storage' if tensor.is_meta else str(tensor.dtype)}; Morph writes "
+                f"{', '.join(DTYPES)}, so convert the model first, such as model.to(torch.bfloat16)"
+            )
     chosen, settings = _family_for(model.config, family)
     rules = chosen.rules(model.config)
     written = {
@@ -265,7 +287,7 @@ def save(
         "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
         **settings,
     }  # fmt: skip
-    write_folder(Path(folder), written, _shards(model, rules, max_shard_bytes), overwrite)
+    write_folder(as_path(folder), written, _shards(model, rules, max_shard_bytes), overwrite)
     return Path(folder)
 
 
@@ -290,13 +312,19 @@ def _shards(model: Decoder, rules: list[Rule], most: int) -> Iterator[dict[str, 
         for rule in lot:
             made = rule.write(tuple(own[name].detach().cpu() for name in rule.ours))
             tensors |= {n: t.contiguous() for n, t in zip(rule.theirs, made, strict=True)}
-        yield {name: _apart(tensor) for name, tensor in tensors.items()}
+        yield _apart(tensors)
 
 
-def _apart(tensor: Tensor) -> Tensor:
-    """The tensor, in memory of its own when it is part of a larger one (files hold no shared memory)."""
-    own = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    return tensor if own else tensor.clone()
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, each in memory of its own: not part of a larger one, nor another's (files hold no shared memory)."""
+    found: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage()
+        is_own = storage.nbytes() == tensor.numel() * tensor.element_size() and storage.data_ptr() not in taken
+        taken.add(storage.data_ptr())
+        found[name] = tensor if is_own else tensor.clone()
+    return found
 
 
 def _family_for(config: ModelConfig, name: str | None) -> tuple[Family, dict[str, Any]]:
@@ -305,7 +333,8 @@ def _family_for(config: ModelConfig, name: str | None) -> tuple[Family, dict[str
         family = family_named(name, "save")
         settings, misfits = _fit(family, config)
         if settings is None:
-            raise MorphError(f"{name} cannot hold this model: {'; '.join(misfits)}; choose another family, or None")
+            told = "; ".join(misfit for misfit in misfits if misfit != OTHER_ORGAN)
+            raise MorphError(f"{name} cannot hold this model: {told}; choose another family, or None")
         return family, settings
     found: dict[str, list[str]] = {}
     for family in FAMILIES.values():

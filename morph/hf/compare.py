@@ -17,13 +17,15 @@ import torch
 from torch import Tensor
 
 from morph.config import ModelConfig, SlidingWindow
-from morph.errors import MorphError
+from morph.errors import MorphError, short
 from morph.hf.checkpoint import load, open_config
 from morph.measure.trace import trace
 from morph.model import Decoder
 
 TOWERS = ("vision", "visual", "multi_modal")
 """Parts of names that belong to what sees images, which text does not pass through."""
+MOST = 65_536
+"""Tokens in all texts of a check: plain attention takes memory by their square."""
 TOLERANCE = 1e-4
 """Largest relative error that passes in fp32: rounding grows with depth, and a wrong organ gives 1e-2 or more."""
 
@@ -104,11 +106,9 @@ def check(
     if tokens is None:
         tokens = 64 if window is None or window > 1008 else max(64, window + 16)
         tokens = tokens if limit is None else min(tokens, limit)
-    if tokens < 1 or batch < 1 or (limit is not None and tokens > limit):
-        most = "" if limit is None else f" and at most {limit} tokens"
-        raise MorphError(f"tokens = {tokens}, batch = {batch}: give 1 or more of each{most}")
-    if not tolerance > 0:
-        raise MorphError(f"tolerance = {tolerance}: give a number above 0, such as {TOLERANCE:g}")
+    _check_text(tokens, batch, seed, limit)
+    if type(tolerance) not in (int, float) or not 0 < tolerance < math.inf:
+        raise MorphError(f"tolerance = {short(tolerance)}: give a number above 0, such as {TOLERANCE:g}")
     ids = torch.randint(0, config.vocab_size, (batch, tokens), generator=torch.Generator().manual_seed(seed))
     theirs = _their_states(_load_theirs(Path(folder), family.architecture), ids)
     ours = _our_states(load(folder, dtype=torch.float32, skip=skip), ids)
@@ -119,6 +119,19 @@ def check(
     if window is not None and tokens <= window:
         notes = (f"The window of {window} tokens hid nothing from {tokens}: --tokens {window + 16} would show it.",)
     return Report(str(folder), family.model_type, (batch, tokens), tolerance, tuple(rows), notes)
+
+
+def _check_text(tokens: int, batch: int, seed: int, limit: int | None) -> None:
+    """Raise MorphError for texts that cannot be drawn, that the model cannot place, or that no memory holds."""
+    whole = type(tokens) is int and type(batch) is int
+    most = MOST if limit is None else min(limit, MOST)
+    if not whole or tokens < 1 or batch < 1 or tokens > most or tokens * batch > MOST:
+        raise MorphError(
+            f"tokens = {short(tokens)}, batch = {short(batch)}: give 1 or more of each, at most {most:,} tokens in a "
+            f"text and {MOST:,} in all"
+        )
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise MorphError(f"seed = {short(seed)}: give a whole number from 0 to {2**32 - 1}")
 
 
 def _window(config: ModelConfig) -> int | None:

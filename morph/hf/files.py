@@ -7,6 +7,7 @@ looked at. A folder is written under a hidden name and gets its own when it is c
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import json
 import os
@@ -38,14 +39,31 @@ def safetensors(part: str = "safetensors") -> Any:
         ) from None
 
 
+def as_path(folder: str | Path) -> Path:
+    """A folder's path. Raises MorphError for what is none."""
+    try:
+        fine = isinstance(folder, str | os.PathLike) and b"\0" not in os.fsencode(folder)
+    except UnicodeEncodeError:
+        fine = False
+    if not fine:
+        raise MorphError(f"folder = {short(folder)} is no path; give the name of a folder")
+    return Path(folder)
+
+
 class Folder:
     """A folder that is read: its config, the names of its tensors, and the tensors one at a time."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if not self.path.is_dir():
-            what = "a file" if self.path.exists() else "not there"
-            raise MorphError(f"{self.path} is {what}; give the folder that holds config.json and *.safetensors")
+        self.path = as_path(path)
+        try:
+            is_folder, is_there = self.path.is_dir(), self.path.exists()
+        except OSError as error:
+            raise MorphError(f"{spelled(str(path))} cannot be read ({reason(error)}); give another folder") from None
+        if not is_folder:
+            what = "a file" if is_there else "not there"
+            raise MorphError(
+                f"{spelled(str(path))} is {what}; give the folder that holds config.json and *.safetensors"
+            )
         self.config = self._json(CONFIG)
         self._open: dict[str, Any] = {}
         self._read = 0
@@ -159,7 +177,15 @@ def write_folder(path: Path, config: dict[str, Any], shards: Iterable[dict[str, 
         MorphError: when something is there already (a checkpoint folder makes way with `overwrite`), or the disk fails.
     """
     save_file = safetensors("safetensors.torch").save_file
-    _require_place(path, overwrite)
+    try:
+        path = path.resolve() if path.is_symlink() else path  # the link stays, and leads to the new folder
+        _require_place(path, overwrite)
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, MorphError):
+            raise
+        raise MorphError(
+            f"{spelled(str(path))} is no name for a folder ({reason(error)}); choose another, nothing was written"
+        ) from None
     try:
         with new_folder(path, replace=overwrite) as folder:
             (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -176,6 +202,10 @@ def write_folder(path: Path, config: dict[str, Any], shards: Iterable[dict[str, 
                 _sync(file)
     except OSError as error:
         raise disk_error(error, path, "nothing was written") from None
+    except safetensors().SafetensorError as error:  # it tells of the disk in words
+        full = "No space" in str(error)
+        problem = OSError(errno.ENOSPC, "No space left on device") if full else OSError(str(error))
+        raise disk_error(problem, path, "nothing was written") from None
 
 
 def _require_place(path: Path, overwrite: bool) -> None:
@@ -185,7 +215,7 @@ def _require_place(path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise MorphError(f"{path} is there already; choose another folder, or say overwrite=True to replace it whole")
-    if not (path / CONFIG).is_file():
+    if not (path / CONFIG).is_file() or (path / "recipe.json").exists() or "model_type" not in Folder(path).config:
         raise MorphError(f"{path} holds something else than a checkpoint and is not overwritten; choose another folder")
 
 

@@ -93,7 +93,8 @@ def sync_folder(folder: Path) -> None:
 def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     """Fill a hidden folder beside `path`; it gets its name only when the block ends without an error.
 
-    An empty folder at `path` makes way; a full one only when `replace` is set (else OSError).
+    An empty folder at `path` makes way; a full one only when `replace` is set (else OSError). It is moved aside until
+    the new one has its name, so that a process that is killed loses neither.
     """
     remove_leftovers(path.parent, path.name)
     temporary = _temporary(path)
@@ -102,13 +103,31 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         sync_folder(temporary)
-        if path.exists():
-            shutil.rmtree(path) if replace else path.rmdir()
-        os.replace(temporary, path)
+        if path.exists() and not replace:
+            path.rmdir()
+        with _moved_aside(path):
+            os.replace(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _moved_aside(path: Path) -> Iterator[None]:
+    """A folder has another, hidden name in the block; it gets its own back after an error, and is gone without one."""
+    aside = _temporary(path).with_suffix(".old")
+    is_there = path.exists()
+    if is_there:
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(path, aside)
+    try:
+        yield
+    except BaseException:
+        if is_there:
+            os.rename(aside, path)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextlib.contextmanager

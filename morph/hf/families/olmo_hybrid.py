@@ -25,7 +25,7 @@ def read(s: Settings) -> ModelConfig:
     s.only("attention_bias", False)
     s.ignore("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor")
     heads, layers = read_heads(s), frame["n_layers"]
-    n_keys = s.whole("linear_num_key_heads", heads["n_heads"])
+    n_keys = s.whole("linear_num_key_heads", heads["n_heads"], least=1)
     key_dim = s.whole("linear_key_head_dim", int(0.75 * frame["d_model"] / n_keys))
     delta = GatedDeltaNet(
         n_key_heads=n_keys,

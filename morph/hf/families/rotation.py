@@ -69,7 +69,7 @@ def read_table(table: Settings, base: float, context: int, pairing: Pairing, fra
         table.refuse("rope_type" if "rope_type" in table else "type", "Morph reads default, linear, yarn and llama3")
     if fraction != 1:
         table.refuse("partial_rotary_factor", f"with {name} Morph rotates whole heads only")
-    shared: dict[str, Any] = {"base": base, "pairing": pairing, "factor": table.number("factor")}
+    shared: dict[str, Any] = {"base": base, "pairing": pairing, "factor": table.positive("factor")}
     if name == "linear":
         return LinearRope(**shared)
     length = table.whole("original_max_position_embeddings", context)
