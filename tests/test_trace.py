@@ -49,7 +49,7 @@ def test_all_documented_names_occur_in_some_stage_or_fork() -> None:
             model(ids)
             if len(model.mtp):  # its heads are heard in training only
                 model.loss(ids[:, :-1], ids[:, 1:])
-        seen_patterns |= {describe(name)[1] for name in seen}
+        seen_patterns |= {describe(name)[1] for name in seen if ".block." not in name}  # heads' blocks have blocks.*'s
     assert seen_patterns == {about for _, about in SHAPES.values()}
 
 
