@@ -29,7 +29,7 @@ from morph.config import (
     SlidingWindow,
     as_kind,
 )
-from morph.errors import MorphError, nearest
+from morph.errors import MorphError, nearest, short
 from morph.spec import require
 
 Role = Literal["norm", "position", "attention", "ffn", "cache"]
@@ -341,8 +341,8 @@ def size_of(size: str | Size) -> Size:
     """The widths of a named size, or those given. Raises `MorphError` for an unknown name."""
     if isinstance(size, Size):
         return size
-    if size not in SIZES:
-        raise MorphError(f"unknown size {size!r}: choose one of {', '.join(SIZES)}{nearest(size, SIZES)}")
+    if not isinstance(size, str) or size not in SIZES:
+        raise MorphError(f"unknown size {short(size)}: choose one of {', '.join(SIZES)}{nearest(size, SIZES)}")
     return SIZES[size]
 
 

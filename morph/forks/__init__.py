@@ -8,7 +8,7 @@ of organ has a file of its own here.
 from __future__ import annotations
 
 from morph.config import ModelConfig
-from morph.errors import MorphError, nearest
+from morph.errors import MorphError, nearest, short
 from morph.forks.attention import ATTENTION
 from morph.forks.entry import Fork as Fork
 from morph.forks.experts import EXPERTS
@@ -100,6 +100,8 @@ def name_of(word: int | str) -> str:
         MorphError: when `word` names none.
     """
     parts = str(word).split(JOIN)
+    if len(parts) > 1 and not all(part.strip() for part in parts):
+        raise MorphError(f"{short(word)} has a {JOIN} with nothing on one side: write it as in hybrid{JOIN}mqa")
     return _slug(word) if len(parts) == 1 else JOIN.join(_slug(part.strip()) for part in parts)
 
 
