@@ -215,8 +215,11 @@ def forks() -> None:
 @app.command()
 def show(stage: Stage, size: Size = "tiny") -> None:
     """Tell what one step or fork changes, why, who ships it, and what it costs."""
+    from morph.folder import is_folder
     from morph.telling import change
 
+    if is_folder(stage):
+        raise MorphError(f"{stage} is a folder, and show tells of a step or fork: morph count {stage} tells its costs")
     for line in change(stage, size):
         print(line)
 

@@ -47,6 +47,23 @@ def without(logits: Float[Tensor, "*B V"], never: Sequence[int]) -> Float[Tensor
     return logits.index_fill(-1, torch.tensor(never, device=logits.device), float("-inf"))
 
 
+def ids_among(stop: Collection[int], model: Decoder, ids: Tensor) -> Int[Tensor, "n"]:
+    """Those of some ids that the model can write, as a tensor beside `ids`."""
+    found = sorted(each for each in stop if 0 <= each < model.config.vocab_size)
+    return torch.tensor(found, dtype=ids.dtype, device=ids.device)
+
+
+def require_numbers(logits: Tensor) -> Tensor:
+    """The logits, each row of which must single out some token. Raises MorphError where none can be taken."""
+    best = logits.amax(dim=-1)
+    if not bool(best.isfinite().all()):
+        what = "no token is left to choose" if bool((best == float("-inf")).any()) else "they are not numbers"
+        raise MorphError(
+            f"the model's logits give no next token, {what}: its weights are damaged, or training diverged"
+        )
+    return logits
+
+
 def check_request(model: Decoder, ids: Tensor, max_new_tokens: int, lengths: Tensor | None) -> None:
     """Raise MorphError for a row of length 0, no token to make, or more than the model can place."""
     if max_new_tokens < 1:
@@ -98,7 +115,7 @@ def generate(
         raise MorphError(f"top_p = {top_p} is outside (0, 1]; give a share such as 0.9, or leave it out")
     check_request(model, ids, max_new_tokens, lengths)
     generator = generator or torch.Generator().manual_seed(0)
-    ends = torch.tensor(sorted(stop), dtype=ids.dtype, device=ids.device)
+    ends = ids_among(stop, model, ids)
     was_training = model.training
     model.eval()
     try:
@@ -106,7 +123,8 @@ def generate(
         logits = model(ids, lengths=lengths, cache=cache)[:, -1]
         ended = torch.zeros(len(ids), 1, dtype=torch.bool, device=ids.device)
         for made in range(max_new_tokens):
-            chances = next_token_probabilities(without(logits, never).float().cpu(), temperature, top_k, top_p)
+            possible = require_numbers(without(logits, never).float().cpu())
+            chances = next_token_probabilities(possible, temperature, top_k, top_p)
             new = torch.multinomial(chances, 1, generator=generator).to(ids.device)
             new = torch.where(ended, ids[:, -1:], new)
             ids, ended = torch.cat((ids, new), dim=1), torch.isin(new, ends)

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from morph.decoding import check_request, without
+from morph.decoding import check_request, ids_among, require_numbers, without
 from morph.errors import MorphError
 from morph.model import Decoder
 from morph.nn.mtp import MTPHead
@@ -91,7 +91,7 @@ class _Drafter:
 
 def greedy(logits: Float[Tensor, "B n V"], never: Sequence[int] = ()) -> Int[Tensor, "B n"]:
     """The likeliest token, the lowest id on a tie: what `generate` takes at temperature 0."""
-    return without(logits, never).float().argmax(dim=-1)
+    return require_numbers(without(logits, never).float()).argmax(dim=-1)
 
 
 @torch.inference_mode()
@@ -121,7 +121,7 @@ def generate_speculative(
         raise MorphError("this model has no heads that draft; give one with mtp, such as the fork 'mtp', or generate")
     check_request(model, ids, max_new_tokens, lengths)
     was_training, S = model.training, ids.shape[1]
-    ends = torch.tensor(sorted(stop), dtype=ids.dtype, device=ids.device)
+    ends = ids_among(stop, model, ids)
     model.eval()
     try:
         cache = model.new_cache(len(ids))

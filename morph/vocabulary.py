@@ -117,7 +117,7 @@ class Pieces:
     unit: str = "token"
 
     def read(self, text: str) -> list[int]:
-        ids: list[int] = self.library.encode(encoded(text).decode(errors="replace"), add_special_tokens=False).ids
+        ids: list[int] = _encoded_by(self.library, encoded(text).decode(errors="replace")).ids
         self._require(ids)
         return ids
 
@@ -174,7 +174,7 @@ def vocabulary_of(folder: Path, vocab_size: int) -> Vocabulary:
     nested = config.get("text_config")
     settings = _table(folder / "tokenizer_config.json")
     ends = [_table(folder / "generation_config.json"), config, nested if isinstance(nested, dict) else {}]
-    stop = next((s for s in (_ids(table.get("eos_token_id")) for table in ends) if s), frozenset())
+    stop = next((s for s in (_ids(table.get("eos_token_id"), vocab_size) for table in ends) if s), frozenset())
     file = folder / "tokenizer.json"
     if not file.is_file():
         return Numbers(_why_numbers(folder), stop)
@@ -205,13 +205,21 @@ def _open(file: Path) -> tuple[Any, dict[str, Any]]:
     return library, spec
 
 
+def _encoded_by(library: Any, text: str, add_special_tokens: bool = False) -> Any:
+    """What the library makes of a text. Raises MorphError where its file does not say how."""
+    try:
+        return library.encode(text, add_special_tokens=add_special_tokens)
+    except Exception as error:  # the library raises Exception itself
+        raise MorphError(f"the folder's tokenizer.json fails on a text ({str(error)[:120]}): fetch it again") from None
+
+
 def _start(library: Any, settings: dict[str, Any]) -> tuple[int, ...]:
     """Ids before every text: what the tokenizer's own template puts there, or else the first token that
     `tokenizer_config.json` asks for (`add_bos_token`).
 
     What a template puts behind a text is left out: a text that is to go on has not ended.
     """
-    template = library.encode("a", add_special_tokens=True)
+    template = _encoded_by(library, "a", add_special_tokens=True)
     marks = list(template.special_tokens_mask)
     before = tuple(template.ids[: marks.index(0) if 0 in marks else 0])
     begin = library.token_to_id(_content(settings.get("bos_token")) or "")
@@ -234,9 +242,10 @@ def _table(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _ids(value: Any) -> frozenset[int]:
+def _ids(value: Any, vocab_size: int) -> frozenset[int]:
+    """An id or a list of them; what a model does not write is left out (-1, say, means none)."""
     found = value if isinstance(value, list) else [value]
-    return frozenset(i for i in found if isinstance(i, int) and not isinstance(i, bool))
+    return frozenset(i for i in found if type(i) is int and 0 <= i < vocab_size)
 
 
 def _content(token: Any) -> str | None:

@@ -76,3 +76,32 @@ def test_generation_leaves_the_mode_as_it_was() -> None:
     assert model.training
     loads = model.end_step()
     assert loads is not None and float(loads.sum()) == 0, "decoding is not training load"
+
+
+def test_logits_without_a_next_token_are_told() -> None:
+    """NaN of damaged weights is no token, and no more is anything when every id is excluded."""
+    model = stage_model("mtp")
+    prompt = random_ids(model, 1, 5)
+    for call in (
+        lambda: morph.generate(model, prompt, 2, never=range(256)),
+        lambda: morph.generate(model, prompt, 2, temperature=0, never=range(256)),
+        lambda: morph.generate_speculative(model, prompt, 2, never=range(256)),
+    ):
+        with pytest.raises(MorphError, match="no token is left"):
+            call()
+    torch.nn.init.constant_(model.norm.weight, float("nan"))
+    for call in (
+        lambda: morph.generate(model, prompt, 2),
+        lambda: morph.generate(model, prompt, 2, temperature=0),
+        lambda: morph.generate_speculative(model, prompt, 2),
+    ):
+        with pytest.raises(MorphError, match="not numbers"):
+            call()
+
+
+def test_ends_that_no_model_writes_are_passed_over() -> None:
+    model = stage_model("mtp")
+    prompt = random_ids(model, 1, 5)
+    plain = morph.generate(model, prompt, 6, temperature=0)
+    assert torch.equal(morph.generate(model, prompt, 6, temperature=0, stop=[10**30, -7]), plain)
+    assert torch.equal(morph.generate_speculative(model, prompt, 6, stop=[10**30, -7]).ids, plain)

@@ -181,3 +181,19 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
 def test_ids_that_stand_for_nothing(tmp_path: Path) -> None:
     vocabulary = vocabulary_of(folder(tmp_path / "model", byte_level()), 520)
     assert vocabulary.unknown(520) == list(range(512, 520)) and vocabulary.unknown(512) == []
+
+
+@pytest.mark.parametrize("ids", [-1, 10**30, [2, 10**30, -5, 3.5, None, "x", True], 512])
+def test_ends_are_ids_that_the_model_writes(tmp_path: Path, ids: Any) -> None:
+    made = folder(tmp_path / "model", byte_level())
+    (made / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+    assert vocabulary_of(made, 512).stop == (frozenset((2,)) if isinstance(ids, list) else frozenset())
+
+
+def test_a_tokenizer_that_fails_on_a_text_is_told(tmp_path: Path) -> None:
+    made = folder(tmp_path / "model", byte_level())
+    spec = json.loads((made / "tokenizer.json").read_text())
+    spec |= {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "no such"}, "added_tokens": []}
+    (made / "tokenizer.json").write_text(json.dumps(spec | {"post_processor": None}))
+    with pytest.raises(MorphError, match="fails on a text"):
+        vocabulary_of(made, 512).read("b")
