@@ -299,7 +299,7 @@ def _tables(pen: Pen) -> None:
 
 def _sink(pen: Pen) -> None:
     theme, facts = pen.theme, pen.facts
-    highest = max(float(pen.at(name).max()) for name in ("first", "first_with_sink", "taken"))
+    highest = max(float(np.nanmax(pen.at(name))) for name in ("first", "first_with_sink", "taken"))
     limits = (0.0, float(np.ceil(highest * 100) / 100))
     maps: tuple[tuple[str, str, str, list[int]], ...] = (
         ("first", "weight on token 0", "this model", facts["layers"]),

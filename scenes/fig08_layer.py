@@ -75,9 +75,10 @@ def router(s: Stage) -> None:
     high = float(p.max()) * 1.02
     area = Axes((LEFT, TILES[3] + 0.12, RIGHT, 1.75), (-0.5, s.n - 0.5), (0, high))
     bars(s.board, "probability", s.theme, area, p, "ffn", lit=chosen, gap=0.14)
-    even = area.point(0, 1 / s.n)[1]
-    line(s.board, "even", s.theme, area, [-0.5, s.n - 0.5], [1 / s.n, 1 / s.n], "ink", width=2, dash=True)
-    s.text("even:name", f"1/{s.n}, even", (RIGHT + 0.14, even))
+    share = 1 / s.n if s.facts["adds_to_one"] else float(p.mean())
+    even = area.point(0, share)[1]
+    line(s.board, "even", s.theme, area, [-0.5, s.n - 0.5], [share, share], "ink", width=2, dash=True)
+    s.text("even:name", f"1/{s.n}, even" if s.facts["adds_to_one"] else "their mean", (RIGHT + 0.14, even))
     for e in chosen:
         x, y = area.point(e, float(p[e]))
         y = even + 0.14 if abs(y + 0.17 - even) < 0.13 else y + 0.17  # not on the dashes

@@ -192,6 +192,17 @@ def test_layers_may_differ_in_heads() -> None:
     assert sink.check() and np.isnan(sink.values("first")[1, 4:]).all()
 
 
+def test_a_stack_may_begin_with_the_layer_that_sees_all() -> None:
+    """Step 3.5 and others: global, then windows; the layers up to the next global one are drawn."""
+    base = replace(morph.stage("sliding-window", "nano"), n_layers=7)
+    local = c.SlidingWindow(window=8)
+    made = figure("masks", model=replace(base, layout=c.Listed(local=local, global_layers=(0, 4))))
+    stack = frame_of(made, "stack")
+    assert stack.title == "A 3:1 stack of masks" and stack.check()
+    assert [row["layer"] for row in stack.facts["rows"]] == [0, 1, 2, 3]
+    assert [row["window"] for row in stack.facts["rows"]] == [None, 8, 8, 8]
+
+
 # ---- what figure 3 says of other layers ----
 
 TURNS: dict[str, Callable[[], ModelConfig]] = {

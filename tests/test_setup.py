@@ -153,7 +153,19 @@ def test_make_alone_lists_every_target() -> None:
     command = ["make", "--no-print-directory"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     targets = re.findall(r"^  make ([\w-]+) +\S", listed.stdout, flags=re.MULTILINE)
-    assert targets == ["help", "setup", "tour", "test", "test-full", "lint", "types", "record", "lab", "clean"]
+    assert targets == [
+        "help",
+        "setup",
+        "tour",
+        "test",
+        "test-full",
+        "lint",
+        "types",
+        "checkpoint",
+        "record",
+        "lab",
+        "clean",
+    ]
 
 
 def run_setup(folder: Path, python: Path | str) -> subprocess.CompletedProcess[str]:

@@ -77,6 +77,21 @@ class Look:
         return next((layer for layer, window in enumerate(self.windows) if window is None), None)
 
     @property
+    def period(self) -> tuple[list[int], int]:
+        """Softmax layers that repeat, as far as they can be drawn, and how many of all of them have a window.
+
+        They end with the first layer that sees the whole past or, where that is layer 0, with the last before the next.
+        """
+        last = self.far
+        if last is None:
+            last = min(4, len(self.windows)) - 1
+        elif last == 0:
+            last = next((i for i, w in enumerate(self.windows) if i and w is None), len(self.windows)) - 1
+        layers = [layer for layer in range(last + 1) if self.windows[layer] != 0]
+        drawn = layers[:MOST_MAPS] if self.far == 0 else layers[-MOST_MAPS:]
+        return drawn, sum(bool(self.windows[layer]) for layer in layers)
+
+    @property
     def window(self) -> int:
         """The local layer's; 0 without one."""
         return 0 if self.local is None else self.windows[self.local] or 0
@@ -318,8 +333,7 @@ def _stack(look: Look) -> Frame:
     key, title = "stack", "A stack of masks"
     if look.unseen or look.chosen:
         return absent(key, title, look.chosen or look.unseen + " All its masks are the same.")
-    last = look.far if look.far is not None else min(4, len(look.windows)) - 1
-    layers = [layer for layer in range(last + 1) if look.windows[layer] != 0][-MOST_MAPS:]
+    layers, local = look.period
     n, last_key = look.length, [look.mask(layer)[-1, 0] for layer in layers]
     weights = np.stack([cells(look.weights(layer).mean(axis=0), SMALL) for layer in layers])
     seen = np.stack([cells(look.mask(layer), SMALL) > 0 for layer in layers])
@@ -334,7 +348,7 @@ def _stack(look: Look) -> Frame:
     direct = f"Only layer {look.far} links the last token to the first in one step. " if look.far is not None else ""
     return Frame(
         key=key,
-        title=f"A {look.far}:1 stack of masks" if look.far is not None else title,
+        title=f"A {local}:1 stack of masks" if look.far is not None else title,
         caption=f"{direct}Together the {len(layers)} layers compute {pairs / most:.0%} of the pairs that "
         f"{len(layers)} causal ones would, at {n} tokens.",
         alt=f"{len(layers)} maps of attention weights, averaged over heads, for layers {layers[0]} to {layers[-1]}. "
