@@ -36,7 +36,7 @@ def carried(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     layers_below(board, frame, theme, area, columns=1)
     curve(board, "left", theme, area, left, "cache", xs=depth, width=5)
     curve(board, "rms", theme, area, sizes, "ink", xs=depth, width=THICK)
-    last = f"{left[-1]:g}" if left[-1] > 0.01 else small(float(left[-1]))
+    last = f"{left[-1]:.2g}" if left[-1] > 0.01 else small(float(left[-1]))
     words = {"rms": f"RMS of the stream, {sizes[-1]:.1f}", "left": f"factor on x₀, {last}"}
     named(board, theme, area, {"rms": sizes, "left": left}, words)
     told = "no norm on the stream"

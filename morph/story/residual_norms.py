@@ -72,7 +72,7 @@ def post_norm(m: Material) -> Frame:
         key="post-norm",
         title="Post-norm rescales at every write",
         caption=f"Every norm divides the whole stream, old and new alike. Its RMS stays at {stream.sizes[-1]:.1f}; "
-        f"after {writes} of them, x₀ is left with a factor of {small(left)}.",
+        f"after {writes} of them, x₀ is left with a factor of {small(left) if left < 0.01 else f'{left:.2g}'}.",
         alt=f"The stream through {m.it.subject.config.n_layers} layers, equally strong everywhere; below, on a "
         f"logarithmic axis, its RMS is flat at 1 while the factor on x₀ falls to {left:.0e}.",
         claim=Claim(
