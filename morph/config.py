@@ -107,7 +107,8 @@ class ModelConfig(Spec):
             "post-branch" in layers of softmax attention and "pre" in all others; "on-normed-stream" adds each branch
             to the normed stream that it read (see `residual`).
         norm: the kind of normalization on the stream.
-        bias: whether linear maps have a bias (head, router, experts and layers with a state never have).
+        bias: whether linear maps have a bias (never the head, gates, layers with a state and what unfolds a latent;
+            router and experts by a record of their own, `MoE.biases`).
         position: how tokens know their place.
         attention: the softmax attention used by every softmax layer.
         layout: which layers are local and what they use.

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # from the ground up
-    ["morph.errors"],
+    ["morph.errors", "morph.lazy"],
     ["morph.vocabulary"],
     ["morph.spec"],
     ["morph.records"],

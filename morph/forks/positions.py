@@ -105,9 +105,10 @@ POSITIONS: tuple[Fork, ...] = (
         "nope", "rope", "No position at all", 2019, "Irie et al.; Kazemnejad et al.", "position", ("position",),
         "queries and keys rotated in every layer", "nothing but the causal mask",
         "How many tokens a query can see differs from place to place, so a causal model can learn to count. Small "
-        "studies find it generalizes to greater lengths; released models use it in some layers only.",
+        "studies find it generalizes to greater lengths; released models use it in some layers only (SmolLM3, "
+        "Command A), or beside layers whose states know the order (Kimi Linear).",
         "the base with every rotation at position 0",
-        (),
+        ("Kimi Linear (in its softmax layers; the others keep states)",),
         "Irie et al., Language Modeling with Deep Transformers, 2019; Haviv et al., 2022; Kazemnejad et al., 2023",
         _nope,
     ),

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from morph.nn.position import reorder_pairs
-
 Tensors = tuple[Tensor, ...]
 Map = Callable[[Tensors], Tensors]
 
@@ -84,16 +82,6 @@ def grouped(ours: Sequence[str], theirs: str, sizes: Sequence[int], groups: int)
 def stacked(ours: str, theirs: Sequence[str]) -> Rule:
     """One of ours whose first axis (experts) they keep as separate tensors."""
     return Rule((ours,), tuple(theirs), lambda tensors: (torch.stack(tensors),), lambda tensors: tensors[0].unbind(0))
-
-
-def reordered(ours: str, theirs: str, head_dim: int, rotated: int) -> Rule:
-    """Rows that make queries or keys: interleaved pairs on their side, half-split on ours."""
-    return Rule(
-        (ours,),
-        (theirs,),
-        each(lambda tensor: reorder_pairs(tensor, head_dim, rotated, "half-split")),
-        each(lambda tensor: reorder_pairs(tensor, head_dim, rotated, "interleaved")),
-    )
 
 
 def chained(rule: Rule, read: Map, write: Map) -> Rule:

@@ -33,8 +33,7 @@ procedure changes its numbers, raise the experiment's `version`; when that of mo
 the declaration, so record again after changing one.
 """
 
-from importlib import import_module
-from typing import Any
+from morph.lazy import on_first_use
 
 _HOME = {
     "Experiment": "spec",
@@ -46,12 +45,4 @@ _HOME = {
 
 __all__ = sorted(_HOME)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = on_first_use(__name__, _HOME)

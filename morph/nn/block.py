@@ -1,9 +1,10 @@
 """A block: mix across tokens, then compute within each, both added to the residual stream.
 
 The classes differ only in where the norms stand. Post-norm (Vaswani et al., 2017) puts them on the stream, so every
-layer rescales what all earlier layers wrote. All others leave the stream a plain sum, with one final norm before the
-head: pre-norm (GPT-2, 2019; Xiong et al., 2020) normalizes what a branch reads, post-branch norm (OLMo 2, 2024) what it
-writes, a sandwich (Gemma 2, 2024) both; in a parallel block (GPT-J, 2021) both halves read one normalized stream.
+layer rescales what all earlier layers wrote; so does MiniMax-01 (2025), ahead of each branch. All others leave the
+stream a plain sum, with one final norm before the head: pre-norm (GPT-2, 2019; Xiong et al., 2020) normalizes what a
+branch reads, post-branch norm (OLMo 2, 2024) what it writes, a sandwich (Gemma 2, 2024) both; in a parallel block
+(GPT-J, 2021) both halves read one normalized stream.
 """
 
 from __future__ import annotations

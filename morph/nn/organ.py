@@ -2,9 +2,9 @@
 
 Letters used for shapes in the whole project: `B` batch, `S` sequence, `D` model width, `H` query heads, `K` KV heads,
 `Dh` head width, `E` experts, `T` tokens flattened, `V` vocabulary; besides `N` keys in sight, cached ones included,
-`k` experts chosen, `G` groups of experts, `F` hidden width of a feed-forward network, `Dk` and `Dv` widths of a key and
-a value where they may differ, `R` and `Rq` ranks of latents, `Dr` features that rotate
-apart from others, `Hi` and `Di` heads of an indexer and their width.
+`k` experts (or tokens) chosen, `G` groups of experts, `F` hidden width of a feed-forward network, `Dk` and `Dv` widths
+of a key and a value where they may differ, `R` and `Rq` ranks of latents, `Dr` features that rotate apart from others,
+`Hi` and `Di` heads of an indexer and their width.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Sinusoid (Vaswani et al., 2017), added to the embedding once: p[m, 2i] = sin(m b^(-2i/D)), p[m, 2i+1] = cos(same).
 Rotation (Su et al., 2021), applied to q and k in every layer: the pair (x_i, x_{i + d/2}) turns by the angle m ω_i,
 with ω_i = b^(-2i/d) for the d features that turn. Turned dot products depend on the two vectors and the distance alone:
-⟨R(m)q, R(n)k⟩ = ⟨q, R(n - m)k⟩. Pairs are half a head apart, as in Llama, or neighbours, as in
-the paper: weights reordered, the same function.
-What the field disagrees on is the speeds ω_i beyond the length a model was trained on; `frequencies` has them all.
+⟨R(m)q, R(n)k⟩ = ⟨q, R(n - m)k⟩. Pairs are half of the turning part apart, as in Llama, or neighbours, as in the paper:
+weights reordered, the same function. What the field disagrees on is the speeds ω_i beyond the length a model was
+trained on; `frequencies` has them all.
 ALiBi (Press et al., 2021) rotates nothing and lowers each score by slope x distance.
 """
 

@@ -38,7 +38,7 @@ class GatedMLP(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ClampedGatedMLP(Spec):
-    """A gated network whose two halves are kept within `limit`: g σ(alpha g) (u + 1) (gpt-oss, 2025)."""
+    """A gated network, g σ(alpha g) (u + 1), with g at most `limit` and u within ± `limit` (gpt-oss, 2025)."""
 
     kind: ClassVar[str] = "clamped-gated-mlp"
     width: int

@@ -15,7 +15,7 @@ How to add one: a file here with
   adds model_type, architectures, dtype and null token ids.
 - `rules(config) -> list[Rule]` (`morph.hf.weights`): every parameter and persistent buffer of ours once, every tensor
   of theirs once. `decoder_rules(config, norms=..., mixer=..., feed_forward=...)` builds the usual ones from functions
-  `(config, layer) -> list[Rule]`. `copied`, `linear`, `transposed`, `fused`, `stacked`, `reordered` and `chained` make
+  `(config, layer) -> list[Rule]`. `copied`, `linear`, `transposed`, `fused`, `grouped`, `stacked` and `chained` make
   rules; `write` must run on meta tensors, as it tells the shapes to expect.
 - a `Family` from these, listed in `FAMILIES` below. `other_rules` are forms of the same weights that are found on disk
   (the one with the fewest missing names is taken), `ignored(config)` patterns of names that no logit depends on.
