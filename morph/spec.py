@@ -38,7 +38,7 @@ class Spec:
         for field in fields(self):
             value, name = getattr(self, field.name), f"{self.kind}.{field.name}"
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if field.type in ("int", "int | None") and value is not None:
+            if field.type in ("int", "int | None") and not (value is None and "None" in field.type):
                 low, high = 0 if field.name in self.may_be_zero else 1, MOST.get(field.name, MOST["any"])
                 require(
                     is_number and isinstance(value, int), f"{name} = {short(value)} is not a whole number; give one"
