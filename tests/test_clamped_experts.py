@@ -327,7 +327,13 @@ def test_a_layer_of_shared_width_starts_with_the_size_of_one_network() -> None:
     dense = size(replace(morph.stage("moe", "nano"), feed_forward=ClampedGatedMLP(width=128)))
     for shared in (8, 16, 64):
         spec = gpt_oss(biases=None, n_shared=1, shared_width=shared, routed_scale=3.0)
-        assert 0.6 < size(replace(morph.stage("moe", "nano"), feed_forward=spec)) / dense < 1.6
+        config = replace(morph.stage("moe", "nano"), feed_forward=spec)
+        assert 0.6 < size(config) / dense < 1.6
+        # Routed or shared, all are slices of one network of the active width.
+        drawn = morph.build(config).blocks[1].feed_forward
+        whole = spec.active_width**-0.5 / meeting_rms(CLAMPED)
+        for way_down in (drawn.experts.down, drawn.shared[0].down.weight):
+            assert float(way_down.detach().std()) == pytest.approx(whole, rel=0.12)
 
 
 # ---- refusals ----

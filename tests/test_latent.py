@@ -143,6 +143,27 @@ def test_a_layer_is_deepseek_v3s(case: str, seed: int) -> None:
     assert cache.nbytes == 4 * 2 * length * (spec.kv_rank + spec.rope_dim)
 
 
+@torch.no_grad()
+def test_a_quiet_stream_shows_the_eps_of_each_latents_norm() -> None:
+    """At a thousandth of its usual size latents are so small that ε counts, and it is DeepSeek's in both norms."""
+    need("transformers")
+    import transformers
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
+
+    ours = layer_of(config := CASES["interleaved"])
+    hf = transformers.DeepseekV3Config(**their_config(config))
+    theirs = DeepseekV3Attention(hf, layer_idx=0).eval()
+    theirs.load_state_dict(renamed(ours), strict=True)
+    x, context = 1e-3 * torch.randn(2, 20, 48), Context(0, 20, None, torch.device("cpu"), torch.float32)
+    rotation = DeepseekV3RotaryEmbedding(hf)(x, torch.arange(20)[None])
+    expected, _ = theirs(x, rotation, added(20))
+    assert relative_error(ours(x, context), expected) < BOUND
+    for norm in (ours.q_latent_norm, ours.kv_latent_norm):
+        norm.eps = 1e-5
+        assert relative_error(ours(x, context), expected) > 1e-2
+        norm.eps = 1e-6
+
+
 def test_every_width_and_switch_moves_the_output() -> None:
     """What the cases above switch does something: without it the output differs."""
     base = layer_of(CASES["yarn"])

@@ -99,14 +99,30 @@ THEIRS: dict[str, dict[str, Any]] = {
 """Hugging Face's parameters for each of `ROTATIONS`."""
 
 
-@pytest.mark.parametrize("name", ROTATIONS)
+def beside_theirs(**fields: Any) -> tuple[c.YarnRope, dict[str, Any]]:
+    """A YaRN record and the same in Hugging Face's words."""
+    names = {"base": "rope_theta", "original_length": "original_max_position_embeddings"}
+    return c.YarnRope(**fields), {"rope_type": "yarn"} | {names.get(key, key): fields[key] for key in fields}
+
+
+EDGES = {
+    "one number of turns": beside_theirs(factor=4.0, original_length=300, beta_fast=3.0, beta_slow=3.0, truncate=False),
+    "one pair of ramp": beside_theirs(base=50_000.0, factor=32.0, original_length=4096, beta_fast=1.0, beta_slow=1.0),
+    "far beyond the last pair": beside_theirs(base=10.0, factor=8.0, original_length=10**7),
+    "far beyond, exact ends": beside_theirs(base=10.0, factor=8.0, original_length=10**7, truncate=False),
+}
+"""Ramps of YaRN that have no width, as Kimi K2 has it in whole pairs, and ramps that are cut off where features end."""
+
+
+@pytest.mark.parametrize("name", [*ROTATIONS, *EDGES])
 @pytest.mark.parametrize("head_dim", [12, 64, 128])
 def test_frequencies_against_hugging_face(name: str, head_dim: int) -> None:
     need("transformers")
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    spec, theirs = ROTATIONS[name], {"rope_theta": 10_000.0} | THEIRS[name]
+    spec, theirs = EDGES[name] if name in EDGES else (ROTATIONS[name], THEIRS[name])
+    theirs = {"rope_theta": 10_000.0} | theirs
     config = LlamaConfig(head_dim=head_dim, rope_parameters=theirs, max_position_embeddings=1024)
     length = 2048 if name == "ntk" else None
     expected, scale = ROPE_INIT_FUNCTIONS[theirs["rope_type"]](config, "cpu", seq_len=length)

@@ -153,6 +153,25 @@ def test_scores_are_the_formula() -> None:
         assert seen[f"{layer}.indexer.scores"][0, 3, 4] == float("-inf")
 
 
+@torch.no_grad()
+def test_scores_of_bf16_are_summed_in_fp32() -> None:
+    """A sum rounded to eight bits would make tokens tie that do not; in bf16 weights and under autocast alike."""
+    config = with_latents(SPARSE, position=Rope(base=50.0))
+    half, whole = stage_model(config, dtype=torch.bfloat16), stage_model(config)
+    for model in (half, whole):
+        place = "blocks.0.attention.indexer"
+        with morph.trace(model) as seen, torch.autocast("cpu", torch.bfloat16, enabled=model is whole):
+            model(random_ids(model, 1, 40))
+        q, k, w = (seen[f"{place}.{name}"] for name in ("queries", "keys", "head_weights"))
+        assert torch.equal(q, q.bfloat16().float()), "what is summed has been rounded before"
+        matches = torch.relu(torch.einsum("bhsd,bnd->bhsn", q, k) * INDEX.head_dim**-0.5)
+        expected = torch.einsum("bhsn,bsh->bsn", matches, w)
+        scores = seen[f"{place}.scores"]
+        in_sight = scores.isfinite()
+        assert relative_error(scores[in_sight], expected[in_sight]) < 1e-5
+        assert not torch.equal(scores[in_sight], scores[in_sight].bfloat16().float())
+
+
 # ---- choices ----
 
 
