@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from types import UnionType
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from morph.errors import MorphError
+from morph.errors import MorphError, short
 from morph.model import Decoder
 
 LEAST_TEMPERATURE = 1e-3  # below, dividing logits by it overflows
@@ -47,8 +48,15 @@ def without(logits: Float[Tensor, "*B V"], never: Sequence[int]) -> Float[Tensor
     return logits.index_fill(-1, torch.tensor(never, device=logits.device), float("-inf"))
 
 
+def _is_number(value: object, kind: type | UnionType = int | float) -> bool:
+    """Whether it is a number, and no truth value, which Python counts as one."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
 def ids_among(stop: Collection[int], model: Decoder, ids: Tensor) -> Int[Tensor, "n"]:
-    """Those of some ids that the model can write, as a tensor beside `ids`."""
+    """Those of some ids that the model can write, as a tensor beside `ids`. Raises MorphError for what are no ids."""
+    if not isinstance(stop, Collection) or not all(isinstance(each, int) for each in stop):
+        raise MorphError(f"{short(stop)} is no list of ids; give whole numbers, such as (2,)")
     found = sorted(each for each in stop if 0 <= each < model.config.vocab_size)
     return torch.tensor(found, dtype=ids.dtype, device=ids.device)
 
@@ -66,8 +74,8 @@ def require_numbers(logits: Tensor) -> Tensor:
 
 def check_request(model: Decoder, ids: Tensor, max_new_tokens: int, lengths: Tensor | None) -> None:
     """Raise MorphError for a row of length 0, no token to make, or more than the model can place."""
-    if max_new_tokens < 1:
-        raise MorphError(f"max_new_tokens = {max_new_tokens} is below 1; ask for at least one token")
+    if not _is_number(max_new_tokens, int) or max_new_tokens < 1:
+        raise MorphError(f"max_new_tokens = {short(max_new_tokens)} is below 1; ask for at least one token")
     if lengths is not None and bool((lengths < 1).any()):
         raise MorphError(
             f"lengths = {lengths.tolist()}: a row without a token cannot be continued; give at least one each"
@@ -107,15 +115,18 @@ def generate(
         MorphError: for an impossible temperature, top_k or top_p, a row of length 0, no token to make, or more
             tokens than `model.config.position_limit`.
     """
-    if not (temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf):
-        raise MorphError(f"temperature = {temperature}; give 0 for greedy, or a finite number from {LEAST_TEMPERATURE}")
-    if top_k is not None and top_k < 1:
-        raise MorphError(f"top_k = {top_k} is below 1; give at least 1, or leave it out")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise MorphError(f"top_p = {top_p} is outside (0, 1]; give a share such as 0.9, or leave it out")
+    warm = _is_number(temperature) and (temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf)
+    if not warm:
+        raise MorphError(
+            f"temperature = {short(temperature)}; give 0 for greedy, or a finite number from {LEAST_TEMPERATURE}"
+        )
+    if top_k is not None and (not _is_number(top_k, int) or top_k < 1):
+        raise MorphError(f"top_k = {short(top_k)} is below 1; give at least 1, or leave it out")
+    if top_p is not None and not (_is_number(top_p) and 0 < top_p <= 1):
+        raise MorphError(f"top_p = {short(top_p)} is outside (0, 1]; give a share such as 0.9, or leave it out")
     check_request(model, ids, max_new_tokens, lengths)
     generator = generator or torch.Generator().manual_seed(0)
-    ends = ids_among(stop, model, ids)
+    ends, never = ids_among(stop, model, ids), ids_among(never, model, ids).tolist()
     was_training = model.training
     model.eval()
     try:

@@ -69,7 +69,8 @@ class Decoder(Organ):
         """An empty cache for `batch_size` texts. Raises MorphError below one."""
         if not isinstance(batch_size, int) or batch_size < 1:
             raise MorphError(f"batch_size = {batch_size!r}: a cache holds at least one text; give 1 or more")
-        return Cache(batch_size, [block.new_cache() for block in self.blocks if isinstance(block, Block)])
+        layers = [block.new_cache() for block in self.blocks if isinstance(block, Block)]
+        return Cache(batch_size, layers, made_for=self.config)
 
     def forward(
         self, ids: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None, cache: Cache | None = None
@@ -178,10 +179,9 @@ class Decoder(Organ):
         past = cache.columns if cache is not None else 0
         pads = None
         if cache is not None:
-            mine = [type(layer) for layer in self.new_cache(1).layers]
-            if [type(layer) for layer in cache.layers] != mine:
+            if cache.made_for is not self.config and cache.made_for != self.config:
                 raise MorphError(
-                    "this cache is that of a model with other layers; make one with this model's new_cache"
+                    "this cache is that of a model with another config; make one with this model's new_cache"
                 )
             self.check_length(cache.longest(S, lengths))
             cache.admit(B, S, lengths)

@@ -121,7 +121,7 @@ def generate_speculative(
         raise MorphError("this model has no heads that draft; give one with mtp, such as the fork 'mtp', or generate")
     check_request(model, ids, max_new_tokens, lengths)
     was_training, S = model.training, ids.shape[1]
-    ends = ids_among(stop, model, ids)
+    ends, never = ids_among(stop, model, ids), ids_among(never, model, ids).tolist()
     model.eval()
     try:
         cache = model.new_cache(len(ids))

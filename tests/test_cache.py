@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -163,3 +164,26 @@ def test_what_a_cache_refuses() -> None:
     model(random_ids(model, 2, 4), lengths=torch.tensor([4, 1]), cache=cache)
     assert cache.pads is not None and cache.pads.tolist() == [0, 7]
     assert isinstance(cache.layers[0], StateCache) and isinstance(cache.layers[3], KVCache)
+
+
+def test_a_cache_serves_models_of_its_config_only() -> None:
+    """One whose windows are shorter would drop what this model still sees."""
+    model, other = stage_model(7), stage_model(9)
+    ids = random_ids(model, 2, 3)
+    with pytest.raises(MorphError, match="another config"):
+        model(ids, cache=other.new_cache(2))
+    with pytest.raises(MorphError, match="another config"):
+        model.new_cache(2).restore(other.new_cache(2).snapshot())
+    assert model(ids, cache=stage_model(7, seed=3).new_cache(2)).shape == (2, 3, 256)
+
+
+@pytest.mark.parametrize("rows", [[0], torch.tensor([2]), torch.tensor([-1]), torch.tensor([0.5]), torch.tensor([[0]]),
+                                  torch.tensor([], dtype=torch.long)], ids=str)  # fmt: skip
+def test_rows_that_are_not_there_are_told(rows: Any) -> None:
+    model = stage_model("sparse-attention")
+    cache = model.new_cache(2)
+    model(random_ids(model, 2, 3), cache=cache)
+    with pytest.raises(MorphError, match=r"rows = .* whole numbers from 0 to 1"):
+        cache.select(rows)
+    with pytest.raises(MorphError, match="columns = "):
+        cache.evict([0])  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -105,3 +107,14 @@ def test_ends_that_no_model_writes_are_passed_over() -> None:
     plain = morph.generate(model, prompt, 6, temperature=0)
     assert torch.equal(morph.generate(model, prompt, 6, temperature=0, stop=[10**30, -7]), plain)
     assert torch.equal(morph.generate_speculative(model, prompt, 6, stop=[10**30, -7]).ids, plain)
+
+
+@pytest.mark.parametrize(
+    "kw",
+    [{"max_new_tokens": True}, {"max_new_tokens": "x"}, {"max_new_tokens": 1.5}, {"top_k": 1.5}, {"top_k": True},
+     {"temperature": "x"}, {"temperature": True}, {"top_p": "x"}, {"stop": 5}, {"stop": ["x"]}, {"never": None}],
+)  # fmt: skip
+def test_arguments_of_another_type_are_told(kw: dict[str, Any]) -> None:
+    model = stage_model(7)
+    with pytest.raises(MorphError):
+        morph.generate(model, random_ids(model, 1, 3), **{"max_new_tokens": 2} | kw)

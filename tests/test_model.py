@@ -137,7 +137,7 @@ def test_what_python_callers_may_get_wrong_is_told() -> None:
             model.new_cache(batch_size)  # type: ignore[arg-type]
     with pytest.raises(MorphError, match="ids are a list"):
         model([[1, 2]])  # type: ignore[arg-type]
-    with pytest.raises(MorphError, match="a model with other layers"):
+    with pytest.raises(MorphError, match="a model with another config"):
         model(random_ids(model, 1, 3), cache=stage_model(9).new_cache(1))
     with pytest.raises(MorphError, match="'gpu' cannot be used here"):
         morph.build(stage(0, "nano"), device="gpu")

@@ -11,14 +11,14 @@ the text give the same logits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from morph.errors import MorphError
+from morph.errors import MorphError, short
 
 
 class LayerCache:
@@ -150,12 +150,16 @@ class ConvStateCache(StateCache):
 
 @dataclass
 class Cache:
-    """The caches of all layers, how many columns they have seen, and each row's padding (B,), on the CPU."""
+    """The caches of all layers, how many columns they have seen, and each row's padding (B,), on the CPU.
+
+    `made_for` is the config of the models that can use it.
+    """
 
     batch_size: int
     layers: list[LayerCache]
     columns: int = 0
-    pads: Tensor | None = field(default=None)
+    pads: Tensor | None = None
+    made_for: object = None
 
     @property
     def nbytes(self) -> int:
@@ -163,7 +167,17 @@ class Cache:
         return sum(layer.nbytes for layer in self.layers)
 
     def select(self, rows: Int[Tensor, "B2"]) -> None:
-        """Keep these rows of the batch, in this order, in every layer."""
+        """Keep these rows of the batch, in this order, in every layer.
+
+        Raises:
+            MorphError: for what is no list of rows that are there.
+        """
+        whole = isinstance(rows, Tensor) and rows.dtype in (torch.int64, torch.int32) and rows.ndim == 1
+        if not whole or not len(rows) or not bool(((rows >= 0) & (rows < self.batch_size)).all()):
+            found = rows.tolist() if isinstance(rows, Tensor) else rows
+            raise MorphError(
+                f"rows = {short(found)}: give a tensor of one or more whole numbers from 0 to {self.batch_size - 1}"
+            )
         for layer in self.layers:
             layer.select(rows)
         self.batch_size = len(rows)
@@ -171,16 +185,25 @@ class Cache:
 
     def snapshot(self) -> Any:
         """Everything needed to come back to this moment."""
-        return self.batch_size, self.columns, self.pads, [layer.snapshot() for layer in self.layers]
+        layers = [layer.snapshot() for layer in self.layers]
+        return self.batch_size, self.columns, self.pads, layers, self.made_for
 
     def restore(self, snapshot: Any) -> None:
-        """Come back to the moment of `snapshot`."""
-        self.batch_size, self.columns, self.pads, layers = snapshot
+        """Come back to the moment of `snapshot`. Raises MorphError for that of a cache for other models."""
+        if snapshot[-1] is not self.made_for and snapshot[-1] != self.made_for:
+            raise MorphError("this snapshot is that of a cache for models with another config; take one of this cache")
+        self.batch_size, self.columns, self.pads, layers, _ = snapshot
         for layer, held in zip(self.layers, layers, strict=True):
             layer.restore(held)
 
     def evict(self, columns: Int[Tensor, "n"]) -> None:
-        """Forget these columns in every softmax layer; a recurrent state cannot forget selectively."""
+        """Forget these columns in every softmax layer; a recurrent state cannot forget selectively.
+
+        Raises:
+            MorphError: for what is no tensor of whole numbers.
+        """
+        if not isinstance(columns, Tensor) or columns.dtype not in (torch.int64, torch.int32):
+            raise MorphError(f"columns = {short(columns)}: give a tensor of whole numbers, such as torch.tensor([0])")
         for layer in self.layers:
             if isinstance(layer, SightCache):
                 layer.evict(columns)
