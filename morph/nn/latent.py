@@ -77,9 +77,11 @@ class LatentAttention(SoftmaxMixer):
         self, x: Float[Tensor, "B S D"], context: Context, cache: LatentCache | None = None
     ) -> Float[Tensor, "B S D"]:
         """What each token gathers from the tokens it may see."""
-        asking = self.ask(x)
-        q, latents, rotary_keys = self.queries(asking, context), *self.compress(x, context)
-        out = self.gather(x, asking, q, latents, rotary_keys, context, cache)
+        q, (latents, rotary_keys) = self.queries(self.ask(x), context), self.compress(x, context)
+        columns = context.columns
+        if cache is not None:
+            (latents, rotary_keys), columns = cache.extend((latents, rotary_keys), columns)
+        out = self.attend(q, latents, rotary_keys, context.mask(self.window, columns), cache is not None)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def ask(self, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B S Rq"]:
@@ -113,22 +115,6 @@ class LatentAttention(SoftmaxMixer):
         if self.rope is None:
             return x.clone()  # a cache that held a view would hold all that was projected
         return rotate(x, *context.rotation(self.rope, self.spec.rope_dim), self.rope.pairing)
-
-    def gather(
-        self,
-        x: Float[Tensor, "B S D"],
-        asking: Float[Tensor, "B S Rq"],
-        q: Queries,
-        latents: Float[Tensor, "B S R"],
-        rotary_keys: Float[Tensor, "B S Dr"],
-        context: Context,
-        cache: LatentCache | None,
-    ) -> Heads:
-        """What every head gathers from the tokens read now and, with a `cache`, from those before them."""
-        columns = context.columns
-        if cache is not None:
-            (latents, rotary_keys), columns = cache.extend((latents, rotary_keys), columns)
-        return self.attend(q, latents, rotary_keys, context.mask(self.window, columns), cache is not None)
 
     def attend(self, q: Queries, latents: Latents, rotary_keys: RotaryKeys, mask: Mask, is_cached: bool) -> Heads:
         """The heads' outputs, in the absorbed form when tokens are `is_cached` and it is the cheaper one."""

@@ -23,7 +23,7 @@ from morph import config
 from morph.nn.attention import precise_weights
 from morph.nn.cache import IndexedCache, LatentCache
 from morph.nn.context import Context
-from morph.nn.latent import Heads, LatentAttention, Queries
+from morph.nn.latent import LatentAttention
 from morph.nn.mask import Mask
 from morph.nn.norm import LayerNorm
 from morph.nn.organ import Linear, Organ
@@ -123,19 +123,13 @@ class SparseAttention(LatentAttention):
         """An empty cache for this layer."""
         return IndexedCache(self.window)
 
-    def gather(
-        self,
-        x: Float[Tensor, "B S D"],
-        asking: Float[Tensor, "B S Rq"],
-        q: Queries,
-        latents: Float[Tensor, "B S R"],
-        rotary_keys: Float[Tensor, "B S Dr"],
-        context: Context,
-        cache: LatentCache | None,
-    ) -> Heads:
-        """What every head gathers from the chosen tokens."""
+    def forward(
+        self, x: Float[Tensor, "B S D"], context: Context, cache: LatentCache | None = None
+    ) -> Float[Tensor, "B S D"]:
+        """What each token gathers from the tokens chosen for it."""
+        asking, columns = self.ask(x), context.columns
+        q, (latents, rotary_keys) = self.queries(asking, context), self.compress(x, context)
         index_queries, index_keys, head_weights = self.indexer(x, asking, context)
-        columns = context.columns
         if cache is not None:
             (latents, rotary_keys, index_keys), columns = cache.extend((latents, rotary_keys, index_keys), columns)
         mask = context.mask(self.window, columns)
@@ -151,7 +145,8 @@ class SparseAttention(LatentAttention):
         is_decoding = cache is not None and q.shape[2] == 1 and not self.training and self.recorder is None
         if is_decoding and mask.allowed is not None and len(columns) > chosen.shape[-1]:
             latents, rotary_keys, mask = only(chosen[:, 0], latents, rotary_keys, mask.allowed)
-        return self.attend(q, latents, rotary_keys, mask, cache is not None)
+        out = self.attend(q, latents, rotary_keys, mask, cache is not None)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
 
 
 def only(
