@@ -103,7 +103,7 @@ def assert_parity(
     seed: int = 0,
     chunks: tuple[int, ...] = (23, 7),
     skip: tuple[str, ...] = (),
-) -> dict:
+) -> None:
     """Save theirs, load it, and compare logits, every layer, cached decoding, and what transformers reads of our save.
 
     The prompt is longer than any window of the tests, and so is its first piece.
@@ -129,7 +129,6 @@ def assert_parity(
     errors["back"] = relative_error(their_states(back, ids)[0], logits)
     assert errors["back"] <= 1e-6, errors
     assert hf.read_config(folder / "ours") == ours.config
-    return errors
 
 
 def edit_config(folder: Path, **changes: Any) -> None:

@@ -22,8 +22,8 @@ from morph import hf
 from morph.errors import MorphError
 from morph.model import Decoder
 from tests.hf import edit_config
+from tests.hf_folders import LLAMA
 from tests.models import random_ids
-from tests.test_hf_files import LLAMA
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -207,7 +207,7 @@ from pathlib import Path
 import morph
 from morph import hf
 from morph.train import files
-from tests.test_hf_files import LLAMA
+from tests.hf_folders import LLAMA
 at = sys.argv[2]
 kill = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 if at == "aside":

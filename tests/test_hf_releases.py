@@ -371,7 +371,6 @@ def test_in_bf16_both_err_alike(name: str, tmp_path: Path) -> None:
     logits, seen = our_states(ours, ids)
     assert torch.equal(seen[0], states[0].float())  # the embedding, its factor rounded alike
     error, reference = relative_error(logits.double(), exact), relative_error(expected.double(), exact)
-    print(name, error, reference)
     assert error < 1.5 * reference < 0.15
 
 
