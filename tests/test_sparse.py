@@ -33,7 +33,7 @@ from morph.nn.organ import plain_forms
 from morph.nn.sparse import Indexer as IndexerOrgan
 from morph.nn.sparse import SparseAttention
 from morph.train import load_model
-from morph.train.data import load_corpus
+from morph.train.data import load_corpus, training_offsets, windows
 from morph.train.loop import train
 from morph.train.recipe import Recipe
 from morph.train.runs import Run
@@ -403,3 +403,9 @@ def test_a_stopped_run_goes_on_where_its_warm_up_was(tmp_path: Path) -> None:
     train(Run.load(stopped.path), corpus=corpus)
     assert_same_weights(whole, stopped)
     assert [int(organ.steps) for organ in indexers(load_model(stopped))] == [4] * 4
+    told = [[line["indexer"] for line in run.metrics()] for run in (whole, stopped)]
+    assert told[0] == told[1]
+    offsets = training_offsets(corpus.train.size, config.context_length, 2, recipe.seed, 0, 0)
+    ids, targets = map(torch.from_numpy, windows(corpus.train, offsets, config.context_length))
+    first = morph.build(config, recipe.seed).train().loss(ids, targets).indexer
+    assert told[0][0] == pytest.approx(first.item(), rel=1e-5)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import morph
+from morph.config import MLA
 from morph.errors import MorphError
 from morph.nn.router import Router
 from morph.train import data
@@ -39,7 +40,8 @@ class StepReport:
     `load` is the fullest expert's share over an even share, counted over all steps since the last validation
     and averaged over layers; 1 is perfect balance. `expert_load` (layers, E) are the shares of the choices that each
     expert got over the same steps, `selection_bias` (layers, E) the biases after this step. What a step did not
-    measure, and what the model has not, is None. `mtp` is the part of the loss from MTP heads; their layers come last.
+    measure, and what the model has not, is None. `mtp` is the part of the loss from MTP heads, whose layers come last,
+    `indexer` that of the indexers that choose tokens.
     """
 
     step: int
@@ -54,6 +56,7 @@ class StepReport:
     expert_load: list[list[float]] | None = None
     selection_bias: list[list[float]] | None = None
     mtp: float | None = None
+    indexer: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,7 @@ class Descent:
     gradient_norm: float
     load: Tensor | None
     mtp: float = 0.0
+    indexer: float = 0.0
 
 
 class Diverged(MorphError):
@@ -165,7 +169,7 @@ def descend(
     rate, parts = recipe.rate(step), recipe.accumulation
     for group in optimizer.param_groups:
         group["lr"] = rate
-    loss, balance, mtp = 0.0, 0.0, 0.0
+    loss, balance, mtp, indexer = 0.0, 0.0, 0.0, 0.0
     for ids, targets in batches:
         with autocast(precision, ids.device):
             found = model.loss(ids, targets)
@@ -173,12 +177,13 @@ def descend(
         loss += found.cross_entropy.item() / parts
         balance += found.balance.item() / parts
         mtp += found.mtp.item() / parts
+        indexer += found.indexer.item() / parts
     norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip).item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise Diverged(loss, norm)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return Descent(loss, balance, rate, norm, model.end_step(), mtp)
+    return Descent(loss, balance, rate, norm, model.end_step(), mtp, indexer)
 
 
 class _Loop:
@@ -235,6 +240,7 @@ class _Loop:
                 load, shares = fullest_share(self.load), _rounded(self.load / self.load.sum(-1, keepdim=True), 4)
                 biases = selection_biases(self.model)
             self.load = None
+        attention = self.run.config.attention
         return StepReport(
             step=step + 1,
             loss=done.loss,
@@ -248,6 +254,7 @@ class _Loop:
             expert_load=shares,
             selection_bias=biases,
             mtp=done.mtp if self.run.config.mtp else None,
+            indexer=done.indexer if isinstance(attention, MLA) and attention.indexer else None,
         )
 
     def _batches(self, step: int) -> Iterator[tuple[Tensor, Tensor]]:
