@@ -38,7 +38,7 @@ EXPERIMENT = Experiment(
         Arm("post-branch", deep("post-branch"), is_trained=False),
         Arm("parallel", deep("parallel"), is_trained=False),
     ),
-    vary={"layers": (12,), "learning_rate": (1e-3, 3e-3, 1e-2)},
+    vary={"layers": (12, 24), "learning_rate": (1e-3, 3e-3, 1e-2)},
     best=Best("learning_rate", by="bits per byte"),
     task=Text(),
     recipe=Recipe(steps=200, batch_size=8, evaluate_every=200, evaluation_windows=128),
@@ -67,7 +67,7 @@ EXPERIMENT = Experiment(
             "first gradient over last", of="pre", against="post", more_than=10, ratio=True,
         ),
     ),
-    minutes=10,
+    minutes=24,
     not_shown="""
         Width 48 and a few hundred steps of bytes. Other remedies than moving the norm (scaled residuals, smaller
         initial weights) are not tried, and neither are the spikes late in long trainings that post-norm is also blamed
