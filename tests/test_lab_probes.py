@@ -14,8 +14,11 @@ import morph
 from morph.errors import MorphError
 from morph.lab import probes
 from morph.lab.fit import fit, measure, start
+from morph.lab.result import declare
+from morph.lab.spec import Measure
 from morph.lab.tasks import Recall, Text
 from morph.lab.trial import Trial
+from morph.model import Decoder
 from morph.train.loop import Descent, Diverged, descend, evaluate, make_optimizer
 from morph.train.recipe import Recipe
 from tests.lab_tiny import EXPERIMENT
@@ -55,6 +58,22 @@ def test_a_fit_is_the_training_loop_without_its_folder(text: Text) -> None:
     bits = evaluate(by_hand.model.eval(), text.corpus(), RECIPE, 64, torch.device("cpu"))
     assert probes.bits_per_byte(here) == bits
     assert not here.model.training
+
+
+def silent(model: Decoder) -> None:
+    """The head says nothing."""
+    torch.nn.init.zeros_(model.embedding.weight)
+
+
+def test_an_arm_alters_its_model_before_anything_is_read() -> None:
+    arms = (replace(EXPERIMENT.arms[0], alter=silent), EXPERIMENT.arms[1])
+    measures = (Measure("stream", probes.stream_sizes, at="init"), Measure("nothing", lambda trial: None))
+    cells = replace(EXPERIMENT, arms=arms, measures=measures, claims=(), best=None).cells()
+    assert measure(cells[0])["readings"] == {"stream": [0.0, 0.0], "nothing": None}
+    assert min(measure(cells[1])["readings"]["stream"]) > 0.5
+    told = declare(replace(EXPERIMENT, arms=arms, claims=()), cells)["arms"]
+    assert told[0]["changes"] == ["The head says nothing."]
+    assert told[1]["changes"] == ["feed_forward.activation: relu → silu"]
 
 
 def test_a_run_that_is_not_finite_ends_with_the_weights_before_it(text: Text) -> None:

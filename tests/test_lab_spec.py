@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 import morph
 from morph.errors import MorphError
 from morph.lab import spec
 from morph.lab.spec import Arm, Best, Cell, Claim, Experiment, Measure, Need, Quick
 from morph.lab.tasks import Recall
+from morph.model import Decoder
 from tests.lab_tiny import CONFIG, EXPERIMENT
 
 CLAIM = EXPERIMENT.claims[0]
@@ -49,6 +51,11 @@ def test_an_untrained_cell_is_the_same_at_every_learning_rate() -> None:
     assert len({c.key for c in EXPERIMENT.cells()}) == 2 * 2 * 2 * 3 + 2 * 3
 
 
+def without_norm(model: Decoder) -> None:
+    """No final norm."""
+    model.norm = torch.nn.Identity()
+
+
 def without_the_last_measure(e: Experiment) -> Experiment:
     return replace(e, measures=e.measures[:-1])
 
@@ -61,6 +68,7 @@ def without_the_last_measure(e: Experiment) -> Experiment:
         (lambda e: replace(e, arms=(Arm("rope", CONFIG, {"warmup": 0.5}), *e.arms[1:])), True),
         (lambda e: replace(e, arms=(Arm("rope", replace(CONFIG, n_layers=2)), *e.arms[1:])), True),
         (lambda e: replace(e, task=Recall(pairs=1, keys=7, values=9)), True),
+        (lambda e: replace(e, arms=(Arm("rope", CONFIG, alter=without_norm), *e.arms[1:])), True),
         (without_the_last_measure, True),
         (lambda e: replace(e, version=2), True),
         (lambda e: replace(e, procedure=lambda cell, on_step: {}), True),

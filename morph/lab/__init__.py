@@ -8,7 +8,8 @@ Writing an experiment
 One file, `experiments/eNN_name.py`, that assigns `EXPERIMENT = Experiment(...)` (see `morph.lab.spec`):
 
 * `arms`: `Arm(name, config, recipe={...}, is_trained=True)`. The config is a stage, a fork or a `replace` of one, or a
-  function from the point of the grid to it. An arm with `is_trained=False` is only measured at init.
+  function from the point of the grid to it. An arm with `is_trained=False` is only measured at init. What no config
+  says, `alter` does to the freshly built model.
 * `vary`: the grid, as `{"layers": (12, 24), "learning_rate": (1e-3, 3e-3, 1e-2)}`. An axis named like a recipe's field
   changes the recipe. Where one recipe could favour a side, vary the learning rate over three values and give
   `best=Best("learning_rate", by=MEASURE)`: every arm alike is then compared at its own best, chosen by the mean over

@@ -15,14 +15,17 @@ from morph.config import ModelConfig
 from morph.lab.spec import Cell, Reading
 from morph.lab.tasks import Task
 from morph.lab.trial import CPU, Trial
+from morph.model import Decoder
 from morph.train.data import noise_seed
 from morph.train.loop import Diverged, descend, make_optimizer, to_device
 from morph.train.recipe import Recipe
 
 
-def start(config: ModelConfig, task: Task, recipe: Recipe) -> Trial:
-    """A fresh model on its task, its weights from the recipe's seed."""
+def start(config: ModelConfig, task: Task, recipe: Recipe, alter: Callable[[Decoder], None] | None = None) -> Trial:
+    """A fresh model on its task, its weights from the recipe's seed, altered as `Arm.alter` says."""
     model = morph.build(config, seed=recipe.seed)
+    if alter is not None:
+        alter(model)
     task.prepare(model, recipe.seed)
     return Trial(model.eval(), task, recipe)
 
@@ -63,7 +66,7 @@ def measure(cell: Cell, on_step: Callable[[int], None] = lambda step: None) -> d
         readings = dict(cell.experiment.procedure(cell, on_step))
         taken = cell.steps
     else:
-        trial = start(cell.config, cell.task, cell.recipe)
+        trial = start(cell.config, cell.task, cell.recipe, cell.alter)
         readings = {m.name: read(m.read, trial) for m in cell.experiment.measures if m.at == "init"}
         if cell.is_trained:
             fit(trial, on_step)
@@ -80,7 +83,7 @@ def measure(cell: Cell, on_step: Callable[[int], None] = lambda step: None) -> d
     }
 
 
-def read(measure: Callable[[Trial], Reading], trial: Trial) -> Reading:
+def read(measure: Callable[[Trial], Reading | None], trial: Trial) -> Reading | None:
     """One reading; measures leave no gradients behind."""
     found = measure(trial)
     trial.model.zero_grad(set_to_none=True)

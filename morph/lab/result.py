@@ -22,7 +22,7 @@ from typing import Any
 from morph.config import diff
 from morph.errors import MorphError, nearest
 from morph.lab import verdict
-from morph.lab.spec import Best, Cell, Claim, Experiment, Need, Point, Reading, Value
+from morph.lab.spec import Arm, Best, Cell, Claim, Experiment, Need, Point, Reading, Value
 from morph.lab.verdict import Interval
 from morph.train.files import read_json, replace_bytes
 from morph.train.records import COUNT, LIST, SHARE, TABLE, TEXT, Kind, require_fields
@@ -51,7 +51,7 @@ _MEASURE = {"name": TEXT, "unit": TEXT, "at": TEXT, "is_log": _FLAG}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one cell gave. Readings are numbers, lists of them, or None where a diverged run has none."""
+    """What one cell gave. Readings are numbers or lists, None where a run diverged or a model has no such thing."""
 
     arm: str
     point: Point
@@ -321,7 +321,7 @@ def declare(experiment: Experiment, cells: list[Cell]) -> dict[str, Any]:
         "task": dict(first.task.describe()), "config": first.config.to_dict(),
         "arms": [
             {
-                "name": arm.name, "changes": [str(c) for c in diff(first.config, configs[arm.name])],
+                "name": arm.name, "changes": [*map(str, diff(first.config, configs[arm.name])), *_altered(arm)],
                 "recipe": dict(arm.recipe), "is_trained": arm.is_trained,
             }
             for arm in e.arms
@@ -331,6 +331,11 @@ def declare(experiment: Experiment, cells: list[Cell]) -> dict[str, Any]:
         "claims": [_claim(claim) for claim in e.claims],
     }  # fmt: skip
     return json.loads(json.dumps(plain))  # what a file would give back
+
+
+def _altered(arm: Arm) -> list[str]:
+    """What is done to an arm's built model, in words."""
+    return [] if arm.alter is None else [(arm.alter.__doc__ or arm.alter.__qualname__).strip().splitlines()[0]]
 
 
 def _one_line(text: str) -> str:

@@ -36,6 +36,7 @@ from morph.train.runs import versions
 
 if TYPE_CHECKING:
     from morph.lab.trial import Trial
+    from morph.model import Decoder
 
 FORMAT = 1
 """Part of every cell's name. Raise it when a change of models, training or tasks changes what old cells would say."""
@@ -59,12 +60,15 @@ class Arm:
         config: the model, or a function from the point of the grid to it.
         recipe: what differs from the experiment's recipe, field by field.
         is_trained: whether it is trained at all; otherwise only measures "at init" are taken.
+        alter: what is done to the freshly built model, where no config says it; the first line of its docstring tells
+            it. A procedure hands `Cell.alter` to `start` itself.
     """
 
     name: str
     config: ModelConfig | Callable[[Point], ModelConfig]
     recipe: Mapping[str, Any] = field(default_factory=dict)
     is_trained: bool = True
+    alter: Callable[[Decoder], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ class Measure:
 
     Attributes:
         name: as claims refer to it.
-        read: what takes it from a model on its task; scalars can be claimed about, lists only drawn.
+        read: what takes it from a model on its task; scalars can be claimed about, lists only drawn. None where the
+            model has no such thing.
         unit: for tables and axes.
         at: "end" of the training, or "init".
         diverged: its value for a run whose loss stopped being finite; None when it then has none.
@@ -81,7 +86,7 @@ class Measure:
     """
 
     name: str
-    read: Callable[[Trial], Reading]
+    read: Callable[[Trial], Reading | None]
     unit: str = ""
     at: Literal["init", "end"] = "end"
     diverged: float | None = None
@@ -163,6 +168,7 @@ class Cell:
     task: Task
     is_trained: bool
     experiment: Experiment
+    alter: Callable[[Decoder], None] | None = None
 
     @property
     def steps(self) -> int:
@@ -172,7 +178,8 @@ class Cell:
     def identity(self) -> dict[str, Any]:
         """What the cell's numbers follow from, as plain values."""
         measures = [m.name for m in self.experiment.measures if self.is_trained or m.at == "init"]
-        return {
+        altered = {} if self.alter is None else {"alter": self.alter.__qualname__}
+        return altered | {
             "format": FORMAT,
             "version": self.experiment.version,
             "procedure": self.experiment.procedure.__qualname__ if self.experiment.procedure else None,
@@ -305,7 +312,7 @@ class Experiment:
         task = self.task(point) if callable(self.task) else self.task
         task.check(config)
         recipe = self.recipe.with_(**changes, seed=seed)
-        return Cell(arm.name, point, seed, config, recipe, task, arm.is_trained, self)
+        return Cell(arm.name, point, seed, config, recipe, task, arm.is_trained, self, arm.alter)
 
 
 def _refuse(experiment: Experiment, message: str) -> None:
