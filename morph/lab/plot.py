@@ -6,7 +6,7 @@ import io
 import math
 import statistics
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
 
 TREND = 3  # values of an axis from which on lines are drawn instead of rows
-_SHADES = (ACCENT, "#2f6f8f", "#5d7a3a", "#8a5a9e", "#b08a1e", INK, QUIET, "#c06c84")
-_MARKS = "os^Dv<>P"
+SHADES = (ACCENT, "#2f6f8f", "#5d7a3a", "#8a5a9e", "#b08a1e", INK, QUIET, "#c06c84")
+MARKS = "os^Dv<>P"
 
 
 def plot(result: Result, path: Path, draw: Callable[[Result, Any], None] | None = None) -> None:
@@ -142,7 +142,7 @@ def _along_axis(axes: Axes, result: Result, name: str) -> dict[str, list[float]]
     lines = {}
     for i, arm in enumerate(result.arms):
         found = [_values(result, arm, point, name) for point in result.points]
-        shade, mark = _SHADES[i % len(_SHADES)], _MARKS[i % len(_MARKS)]
+        shade, mark = SHADES[i % len(SHADES)], MARKS[i % len(MARKS)]
         for place, values in enumerate(found):
             axes.plot([place] * len(values), values, mark, color=shade, markersize=3.5, alpha=0.6)
         if any(found):
@@ -167,7 +167,7 @@ def _lines(axes: Axes, lines: dict[str, list[float]], is_log: bool) -> None:
         same.setdefault(tuple(values), []).append(i)
     names, ends = list(lines), []
     for points, members in same.items():
-        shade, mark = _SHADES[members[0] % len(_SHADES)], _MARKS[members[0] % len(_MARKS)]
+        shade, mark = SHADES[members[0] % len(SHADES)], MARKS[members[0] % len(MARKS)]
         axes.plot(range(len(points)), points, color=shade, linewidth=1.5, marker=mark, markersize=2.5)
         ends.append((points[-1], " = ".join(names[i] for i in members), shade))
     if not axes.get_xlabel():
@@ -183,6 +183,30 @@ def _lines(axes: Axes, lines: dict[str, list[float]], is_log: bool) -> None:
             text, (1, last), xycoords="axes fraction", xytext=(4, 0), textcoords="offset points", fontsize=8,
             color=shade, va="center", annotation_clip=False,
         )  # fmt: skip
+
+
+def curves(
+    axes: Axes, over: Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]], *, x: str, y: str,
+    is_log_y: bool = False,
+) -> None:  # fmt: skip
+    """Curves over a quantity that is spread logarithmically, for `draw` of an experiment: seeds are dots, means a line.
+
+    `over` gives each arm's places on the x-axis, and at each place the seeds' values.
+    """
+    for i, (name, (places, found)) in enumerate(over.items()):
+        shade, mark = SHADES[i % len(SHADES)], MARKS[i % len(MARKS)]
+        for place, values in zip(places, found, strict=True):
+            axes.plot([place] * len(values), values, mark, color=shade, markersize=3.5, alpha=0.6)
+        means = [statistics.fmean(values) for values in found]
+        axes.plot(places, means, color=shade, linewidth=1.5, marker=mark, markersize=2.5, label=name)
+    axes.set_xlabel(x, fontsize=9, color=INK)
+    axes.set_ylabel(y, fontsize=9, color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=INK, labelsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    _logarithmic(axes, axes.xaxis)
+    if is_log_y:
+        _logarithmic(axes, axes.yaxis)
 
 
 def _values(result: Result, arm: str, point: Point, name: str) -> list[float]:
