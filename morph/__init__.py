@@ -20,6 +20,7 @@ _HOMES = {
     "morph.speculation": ("generate_speculative",),
     "morph.measure.count": ("count",),
     "morph.measure.trace": ("trace",),
+    "morph.upcycling.walk": ("upcycle",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("story", "train", "widgets", "measure", "hf", "lab")
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from morph.steps import SLUGS as SLUGS
     from morph.steps import STEPS as STEPS
     from morph.steps import stage as stage
+    from morph.upcycling.walk import upcycle as upcycle
 
 
 def __getattr__(name: str) -> Any:

@@ -328,6 +328,20 @@ def sweep(
 
 
 @app.command()
+def upcycle(
+    folder: Annotated[Path, typer.Argument(help="A run, or a Hugging Face checkpoint.", show_default=False)],
+    to: Annotated[str, typer.Option(help="Stage (0 to 14 or a slug) or fork to carry it to, or hybrid+mqa.")],
+    out: Annotated[Path | None, typer.Option(help="New folder [default: FOLDER-STAGE].")] = None,
+) -> None:
+    """Carry a trained model over to a later stage, as a folder that can be trained on."""
+    from morph.carrying import carry_over
+
+    report, written = carry_over(folder, to, out)
+    print(report)
+    print(f"written to {written}")
+
+
+@app.command()
 def generate(
     folder: Annotated[Path, typer.Argument(help="A run, or a Hugging Face checkpoint.", show_default=False)],
     prompt: Annotated[str, typer.Option(help="Text to continue.")],

@@ -22,10 +22,10 @@ FLOORS = [  # from the ground up
     ["morph.model"],
     ["morph.measure", "morph.decoding"],
     ["morph.speculation"],
-    ["morph.train", "morph.telling"],
+    ["morph.train", "morph.telling", "morph.upcycling"],
     ["morph.hf", "morph.lab"],
     ["morph.folder"],
-    ["morph.writing"],
+    ["morph.writing", "morph.carrying"],
     ["morph.story", "morph.checks", "morph.doctor"],
     ["scenes"],
     ["morph.widgets"],
@@ -36,7 +36,7 @@ FLOORS = [  # from the ground up
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = {"MorphError", "ModelConfig", "Decoder", "STEPS", "SLUGS", "stage", "diff", "build", "generate", "count"}
-PUBLIC |= {"trace", "FORKS", "compose", "fork", "generate_speculative"}
+PUBLIC |= {"trace", "FORKS", "compose", "fork", "generate_speculative", "upcycle"}
 
 
 def room_of(module: str) -> str | None:

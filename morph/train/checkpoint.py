@@ -69,6 +69,8 @@ def save_checkpoint(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer
             error, target, f"{kept}; then continue with: morph train --out {run.path} --resume"
         ) from None
     for old in run.checkpoints()[:-KEEP]:
+        if old.name == folder_name(0):  # no step made it: an upcycled run began there
+            continue
         shutil.rmtree(old, ignore_errors=True)
     return target
 

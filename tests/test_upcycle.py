@@ -1,0 +1,531 @@
+"""Upcycling: identities in fp64, what reports say, what is refused, and the folders that come of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import morph
+from morph import cli
+from morph.carrying import REPORT, carry_over, size_like
+from morph.config import Attention, GatedMLP, LayerNorm, LearnedPosition, ModelConfig, NoPosition
+from morph.errors import MorphError
+from morph.forks import config_of
+from morph.model import Decoder
+from morph.nn.router import best
+from morph.steps import SIZES, Size, experts_of, stage
+from morph.train.loop import train
+from morph.train.recipe import Recipe
+from morph.train.runs import Run
+from morph.upcycling import plan
+from morph.upcycling.move import fit
+from tests.models import random_ids, relative_error, stage_model
+from tests.test_train_data import folder
+
+EXACT = 1e-12
+ODD = Size(vocab_size=61, d_model=72, n_layers=3, n_heads=6, n_kv_heads=2, context_length=21, window=5)
+
+
+def logits(model: Decoder, ids: Tensor) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = model(ids)
+    return out
+
+
+def carried(model: Decoder, config: ModelConfig, **options: Any) -> tuple[float, Any]:
+    """The relative error of the carried model's logits against the first's, measured here, and the report."""
+    ids = options.pop("ids", random_ids(model, 3, 21))
+    new, report = morph.upcycle(model, config, ids=ids, **options)
+    assert new.config == config
+    return relative_error(logits(new, ids), logits(model, ids)), report
+
+
+# ---- the walk --------------------------------------------------------------------------------------------------------
+
+
+def test_the_walk_goes_through_the_stages() -> None:
+    for first in (0, 5, 9):
+        walk = plan(stage(first, "nano"), stage(14, "nano"))
+        assert [config for _, config in walk] == [stage(k, "nano") for k in range(first + 1, 15)]
+    assert plan(stage(3, "nano"), stage(3, "nano")) == []
+
+
+def test_every_later_stage_is_reached_from_every_earlier_one() -> None:
+    for first in range(15):
+        for last in range(first, 15):
+            walk = plan(stage(first, ODD), stage(last, ODD))
+            assert len(walk) == last - first and (not walk or walk[-1][1] == stage(last, ODD))
+
+
+def test_several_steps_at_once_are_one_after_another() -> None:
+    model = stage_model(6, dtype=torch.float64)
+    ids = random_ids(model, 2, 30)
+    at_once, report = morph.upcycle(model, stage(11, "nano"), ids=ids)
+    by_step = model
+    for k in range(7, 12):
+        by_step, single = morph.upcycle(by_step, stage(k, "nano"), ids=ids)
+        assert single.moves[0].difference == report.moves[k - 7].difference
+    assert torch.equal(logits(at_once, ids), logits(by_step, ids))
+
+
+def test_a_report_accounts_for_every_tensor_and_tells_the_measured_difference() -> None:
+    model = stage_model(0, dtype=torch.float64)
+    ids = random_ids(model, 2, 30)
+    new, report = morph.upcycle(model, stage(14, "nano"), ids=ids)
+    assert [move.kind for move in report.moves] == ["recipe"] * 8 + ["function-preserving"] * 3 + [
+        "recipe", "function-preserving", "fresh",
+    ]  # fmt: skip
+    assert report.difference == float((logits(new, ids) - logits(model, ids)).abs().max())
+    assert report.largest == float(logits(model, ids).abs().max())
+    last = report.moves[-1]
+    assert sorted((*last.copied, *last.made, *last.fresh)) == sorted(new.state_dict())
+    assert "blocks.0.attention.decay_proj.weight" in last.fresh and "blocks.3.attention.q_proj.weight" in last.copied
+    fine = report.moves[10]
+    assert "blocks.0.feed_forward.experts.gate" in fine.made and "embedding.weight" in fine.copied
+    text = str(report)
+    assert "fine-grained: function-preserving" in text and f"logit {report.difference:.2g}, of logits" in text
+    assert str(morph.upcycle(model, model.config)[1]).startswith("nothing to carry")
+
+
+def test_the_model_given_is_untouched_and_precision_and_mode_are_kept() -> None:
+    model = stage_model(9).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    new, _ = morph.upcycle(model, stage(12, "nano"))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert new.training and new.embedding.weight.dtype == torch.float32
+    assert next(iter(model.parameters())).dtype == torch.float32
+
+
+def test_the_seed_decides_what_is_drawn() -> None:
+    model = stage_model(9, dtype=torch.float64)
+
+    def rows(seed: int) -> Tensor:
+        new, _ = morph.upcycle(model, stage(10, "nano"), seed=seed)
+        return new.blocks[0].feed_forward.router.logits.weight  # type: ignore[return-value,union-attr]
+
+    assert torch.equal(rows(1), rows(1)) and not torch.equal(rows(1), rows(2))
+
+
+# ---- identities ------------------------------------------------------------------------------------------------------
+
+
+def centred_case(**changes: Any) -> ModelConfig:
+    """Stage 1 where nothing stands in the way: no sinusoid, a head of its own."""
+    return replace(stage(1, ODD), position=NoPosition(), tied=False, **changes)
+
+
+def test_layer_norm_becomes_rms_norm_exactly_where_nothing_is_lost() -> None:
+    model = stage_model(centred_case(), dtype=torch.float64)
+    model.norm.bias.data.zero_()  # type: ignore[union-attr]
+    target = replace(model.config, norm=stage(2, ODD).norm)
+    error, report = carried(model, target)
+    assert error < EXACT and report.moves[0].kind == "function-preserving" and report.moves[0].told.lost == ()
+    assert report.moves[0].difference < EXACT * report.largest
+
+
+def test_a_table_of_places_is_centred_too() -> None:
+    config = replace(stage(1, ODD), position=LearnedPosition(length=21), tied=False)
+    model = stage_model(config, dtype=torch.float64)
+    model.norm.bias.data.zero_()  # type: ignore[union-attr]
+    error, report = carried(model, replace(config, norm=stage(2, ODD).norm))
+    assert error < EXACT and report.moves[0].kind == "function-preserving"
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost"),
+    [
+        ({}, "final norm's shift"),
+        ({"tied": True}, "the mean of an embedding"),
+        ({"position": stage(0, ODD).position}, "sinusoid"),
+        ({"bias": False}, "has no bias to take it"),
+        ({"placement": "post"}, "the mean of every token"),
+    ],
+)
+def test_what_rms_norm_loses_is_told(changes: dict[str, Any], lost: str) -> None:
+    model = stage_model(replace(centred_case(), **changes), dtype=torch.float64)
+    if changes:
+        model.blocks[-1].feed_forward_norm.bias.data.zero_() if "placement" in changes else None
+        if not isinstance(model.norm, torch.nn.Identity):
+            model.norm.bias.data.zero_()  # type: ignore[union-attr]
+    error, report = carried(model, replace(model.config, norm=stage(2, ODD).norm))
+    assert error > 1e-6 and report.moves[0].kind == "recipe"
+    assert any(lost in what for what in report.moves[0].told.lost)
+
+
+def test_the_key_bias_alone_can_go_where_keys_are_not_turned() -> None:
+    model = stage_model(stage(2, ODD), dtype=torch.float64)
+    for name, parameter in model.named_parameters():
+        if name.endswith(".bias") and "k_proj" not in name:
+            parameter.data.zero_()
+    error, report = carried(model, stage(3, ODD))
+    assert error < EXACT and report.moves[0].kind == "function-preserving"
+    turned = stage_model(replace(stage(4, ODD), bias=True), dtype=torch.float64)
+    for name, parameter in turned.named_parameters():
+        if name.endswith(".bias") and "k_proj" not in name:
+            parameter.data.zero_()
+    error, report = carried(turned, stage(4, ODD))
+    assert error > 1e-6 and report.moves[0].told.lost == ("the biases",)
+
+
+def test_a_sinusoid_can_be_written_down_as_rows() -> None:
+    model = stage_model(stage(0, ODD), dtype=torch.float64)
+    error, report = carried(model, replace(model.config, position=LearnedPosition(length=21)))
+    assert error < 1e-6 and report.moves[0].kind == "function-preserving" and report.moves[0].told.holds_for == 21
+
+
+@pytest.mark.parametrize(("old", "new", "gap"), [("relu", "silu", 0.2785), ("relu", "gelu", 0.17)])
+def test_a_steep_activation_is_as_near_as_it_says(old: str, new: str, gap: float) -> None:
+    config = replace(stage(4, ODD), n_layers=1)
+    model = stage_model(config, dtype=torch.float64)
+    target = replace(config, feed_forward=replace(config.feed_forward, activation=new))  # type: ignore[type-var]
+    errors = {beta: carried(model, target, steepness=beta)[0] for beta in (1.0, 10.0, 1000.0)}
+    assert errors[1000.0] < errors[10.0] / 50 < errors[1.0] / 50
+    z = torch.linspace(-9, 9, 2001, dtype=torch.float64)
+    activate = getattr(torch.nn.functional, new)
+    assert (activate(4 * z) / 4 - z.relu()).abs().max() <= gap / 4
+
+
+def test_silu_becomes_gelu_on_another_scale() -> None:
+    model = stage_model("silu", dtype=torch.float64)
+    near, _ = carried(model, morph.fork("gelu", "nano"))
+    plain = stage_model("gelu", dtype=torch.float64)
+    plain.load_state_dict(model.state_dict())
+    ids = random_ids(model, 3, 21)
+    assert near < relative_error(logits(plain, ids), logits(model, ids)) / 5
+
+
+def test_with_biases_a_value_of_one_is_exact_and_only_units_are_lost() -> None:
+    config = replace(stage(5, ODD), bias=True)
+    model = stage_model(config, dtype=torch.float64)
+    for block in model.blocks:
+        block.feed_forward.down.weight.data[:, ::3] = 0  # type: ignore[union-attr]
+    error, report = carried(model, replace(config, feed_forward=stage(6, ODD).feed_forward))
+    assert error < 1e-9, "the silent third goes, the rest is the same function"
+    assert "units kept as gates" in report.moves[0].told.how
+
+
+def test_a_wider_gated_network_holds_all_units() -> None:
+    config = replace(stage(5, ODD), bias=True)
+    model = stage_model(config, dtype=torch.float64)
+    error, report = carried(model, replace(config, feed_forward=GatedMLP(width=301, activation="silu")))
+    assert error < 1e-9 and "the strongest 288 units" in report.moves[0].told.how
+
+
+def test_the_fit_brings_outputs_nearer() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 7, dtype=torch.float64, generator=generator)
+    truth = torch.randn(7, 3, dtype=torch.float64, generator=generator)
+    assert relative_error(fit(x, x @ truth), truth) < 0.02
+    assert fit(torch.zeros(5, 4, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64)).isfinite().all()
+
+
+@pytest.mark.parametrize("kv", [2, 1, 3])
+def test_heads_that_are_copies_are_averaged_without_loss(kv: int) -> None:
+    model = stage_model(stage(6, ODD), dtype=torch.float64)
+    for block in model.blocks:
+        for name in ("k_proj", "v_proj"):
+            weight = getattr(block.attention, name).weight
+            few = weight.data.unflatten(0, (6, 12))[:kv].clone()
+            weight.data = few.repeat_interleave(6 // kv, dim=0).flatten(0, 1)
+    attention = replace(model.config.attention, n_kv_heads=kv)  # type: ignore[type-var]
+    error, report = carried(model, replace(model.config, attention=attention))
+    assert error < EXACT and report.moves[0].kind == "recipe"
+
+
+def test_qk_norm_keeps_the_size_of_queries_and_keys() -> None:
+    model = stage_model(7, dtype=torch.float64)
+    ids = random_ids(model, 3, 21)
+    new, _ = morph.upcycle(model, stage(8, "nano"), ids=ids)
+    with torch.no_grad(), morph.trace(model) as before, morph.trace(new) as after:
+        model(ids)
+        new(ids)
+    for which in ("queries", "keys"):
+        old = before[f"blocks.0.attention.unrotated_{which}"].square().mean(-1).sqrt()
+        now = after[f"blocks.0.attention.unrotated_{which}"].square().mean(-1).sqrt()
+        assert old.std() > 0.01 and now.std() < 1e-3 and now.mean().item() == pytest.approx(old.mean().item(), rel=1e-3)
+    across, _ = morph.upcycle(model, config_of("gqa+qk-norm-full-width", "nano"), ids=ids)
+    assert across.blocks[0].attention.k_norm.weight.shape == (24,)  # type: ignore[union-attr]
+
+
+def test_a_window_changes_nothing_within_it() -> None:
+    model = stage_model(stage(8, ODD), dtype=torch.float64)
+    short, report = carried(model, stage(9, ODD), ids=random_ids(model, 2, 5))
+    assert short < EXACT and report.moves[0].beyond is None
+    long, report = carried(model, stage(9, ODD), ids=random_ids(model, 2, 21))
+    move = report.moves[0]
+    assert long > 1e-4 and move.told.holds_for == 5 and move.beyond is not None
+    assert move.difference < EXACT * report.largest < move.beyond
+    assert "texts of up to 5 tokens" in str(report)
+
+
+@pytest.mark.parametrize("size", [SIZES["nano"], ODD])
+@pytest.mark.parametrize("last", [10, 11, 12, 13])
+def test_experts_made_of_a_dense_network_compute_what_it_did(size: Size, last: int) -> None:
+    """The shared expert too, as long as the experts are still copies."""
+    model = stage_model(stage(9, size), dtype=torch.float64)
+    error, report = carried(model, stage(last, size))
+    assert error < EXACT
+    assert all(move.difference < EXACT * report.largest for move in report.moves)
+
+
+def test_finer_experts_compute_what_trained_ones_did() -> None:
+    config = config_of("moe", ODD)
+    for balance in (
+        config,
+        replace(config, feed_forward=replace(experts_of(config), balance=experts_of(stage(13)).balance)),
+    ):
+        model = stage_model(balance, dtype=torch.float64)
+        finer = replace(
+            experts_of(balance), expert=replace(experts_of(balance).expert, width=24), n_experts=32, top_k=8,
+            routed_scale=8.0,
+        )  # fmt: skip
+        error, report = carried(model, replace(balance, feed_forward=finer))
+        assert error < EXACT and report.moves[0].kind == "function-preserving"
+
+
+def test_the_shared_expert_is_the_mean_of_those_that_fall_out() -> None:
+    model = stage_model(11, dtype=torch.float64)
+    ids = random_ids(model, 3, 21)
+    new, report = morph.upcycle(model, stage(12, "nano"), ids=ids)
+    assert report.moves[0].kind == "recipe" and report.moves[0].difference > 1e-4
+    with torch.no_grad(), morph.trace(model) as seen:
+        model(ids)
+    last = best(seen["blocks.0.feed_forward.router.probabilities"], 8)[:, -1]
+    mean = model.blocks[0].feed_forward.experts.up[last].mean(0)  # type: ignore[union-attr,index]
+    assert relative_error(new.blocks[0].feed_forward.shared[0].up.weight, mean) < EXACT  # type: ignore[union-attr,index]
+
+
+def test_noise_tells_copies_apart() -> None:
+    model = stage_model(9, dtype=torch.float64)
+    error, report = carried(model, stage(10, "nano"), noise=0.05)
+    assert 1e-4 < error < 0.5 and report.moves[0].kind == "recipe"
+    copies, _ = morph.upcycle(model, stage(10, "nano"))
+    noisy, _ = morph.upcycle(model, stage(10, "nano"), noise=0.05)
+    experts = [m.blocks[0].feed_forward.experts.up for m in (copies, noisy)]  # type: ignore[union-attr]
+    assert torch.equal(experts[0][0], experts[0][2]) and not torch.equal(experts[1][0], experts[1][2])  # type: ignore[index]
+    assert relative_error(experts[1], experts[0]) < 0.5  # type: ignore[arg-type]
+
+
+def test_copies_part_when_they_are_trained() -> None:
+    """Router rows are equal in pairs at first, and gradients are not."""
+    new, _ = morph.upcycle(stage_model(9), stage(10, "nano"))
+    ids = random_ids(new, 4, 30)
+    new.train().loss(ids[:, :-1], ids[:, 1:]).total.backward()
+    mixture = new.blocks[0].feed_forward
+    rows, up = mixture.router.logits.weight, mixture.experts.up  # type: ignore[union-attr]
+    assert torch.equal(rows[0], rows[1]) and not torch.allclose(rows.grad[0], rows.grad[1])  # type: ignore[union-attr,index]
+    assert torch.equal(up[0], up[2]) and not torch.allclose(up.grad[0], up.grad[2])  # type: ignore[union-attr,index]
+
+
+def test_biases_of_the_choice_begin_at_zero_and_are_told_when_left() -> None:
+    model = stage_model(12, dtype=torch.float64)
+    error, report = carried(model, stage(13, "nano"))
+    assert error == 0 and len(report.moves[0].fresh) == 4
+    back = stage_model(13, dtype=torch.float64)
+    _, report = carried(back, stage(12, "nano"))
+    assert report.moves[0].kind == "recipe" and report.moves[0].told.lost == ("the biases of the choice",)
+
+
+def test_states_write_as_much_as_the_windows_they_replace() -> None:
+    model = stage_model(13, dtype=torch.float64)
+    ids = random_ids(model, 4, 64)
+    new, report = morph.upcycle(model, stage(14, "nano"), ids=ids)
+    assert report.moves[0].kind == "fresh"
+    with torch.no_grad(), morph.trace(model) as before, morph.trace(new) as after:
+        model(ids)
+        new(ids)
+    sizes = [float(seen["blocks.0.attention_delta"].square().mean().sqrt()) for seen in (before, after)]
+    assert 0.5 < sizes[1] / sizes[0] < 2
+    old, now = model.blocks[0].attention, new.blocks[0].attention
+    assert torch.equal(now.k_proj.weight, old.k_proj.weight)  # type: ignore[union-attr]
+    heads = now.v_proj.weight.unflatten(0, (4, 12))  # type: ignore[union-attr,operator]
+    assert torch.equal(heads[0], heads[1]) and torch.equal(heads[2], old.v_proj.weight[12:])  # type: ignore[union-attr,index]
+
+
+def test_pre_norm_comes_near_its_post_norm_model() -> None:
+    """Nearer by far than the same weights under the same names, which is what a plain copy would be."""
+    model = stage_model(stage(0, "nano"), dtype=torch.float64)
+    ids = random_ids(model, 4, 40)
+    near, _ = carried(model, stage(1, "nano"), ids=ids)
+    plain = stage_model(1, dtype=torch.float64)
+    plain.load_state_dict(model.state_dict(), strict=False)
+    assert near < 0.75 * relative_error(logits(plain, ids), logits(model, ids))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("rope", "untied"),
+        ("rope", "logit-scale"),
+        ("rope", "dropout"),
+        ("qk-norm", "gated-attention"),
+        ("qk-norm", "headwise-gate"),
+        ("qk-norm", "qkv-bias"),
+        ("qk-norm", "zero-centred-norm"),
+        ("shared-expert", "unbalanced"),
+        ("shared-expert", "shared-expert-gate"),
+        ("sandwich-norm", "depth-scaled-gain"),
+        ("hybrid", "hybrid-gated"),
+        ("hybrid", "mtp"),
+        ("qk-norm+zero-centred-norm", "qk-norm+zero-centred-norm+logit-scale"),
+    ],
+)
+def test_forks_that_keep_the_function(before: str, after: str) -> None:
+    model = stage_model(config_of(before, ODD), dtype=torch.float64)
+    error, report = carried(model, config_of(after, ODD))
+    assert error < EXACT and [move.kind for move in report.moves] == ["function-preserving"]
+
+
+@pytest.mark.parametrize("after", ["alibi", "nope", "yarn", "mqa", "window-1-1", "all-local", "nope-global", "geglu"])
+def test_other_forks_that_are_reached(after: str) -> None:
+    model = stage_model(4, dtype=torch.float64)
+    new, report = morph.upcycle(model, config_of(after, "nano"))
+    assert new.config == config_of(after, "nano") and report.moves[-1].difference >= 0
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("gqa", "mla", "no recipe carries attention"),
+        ("hybrid", "kda", "no recipe carries layout.local"),
+        ("silu", "relu-squared", "feed_forward.activation: silu → relu-squared"),
+        ("14", "0", "no recipe carries placement: pre → post"),
+        ("qk-norm", "attention-sink", "attention.sink"),
+        ("moe", "switch-top-1", "train that stage from scratch"),
+        ("hybrid+mtp", "hybrid", "start from a model without them"),
+        ("untied", "rope", "no recipe carries tied"),
+    ],
+)
+def test_what_has_no_recipe_is_refused_by_name(before: str, after: str, words: str) -> None:
+    model = morph.build(config_of(before, "nano"))
+    with pytest.raises(MorphError, match="recipe") as error:
+        morph.upcycle(model, config_of(after, "nano"))
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_slices_that_do_not_fit_and_other_sizes_are_refused() -> None:
+    config = replace(stage(9, "nano"), feed_forward=GatedMLP(width=127, activation="silu"))
+    with pytest.raises(MorphError, match="no recipe carries feed_forward"):
+        plan(config, stage(10, "nano"))
+    with pytest.raises(MorphError, match="no recipe carries d_model"):
+        plan(stage(3, "nano"), stage(3, "tiny"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"config": "gqa"}, "config is a str"),
+        ({"steepness": 0.0}, "steepness is 0"),
+        ({"steepness": float("nan")}, "steepness is nan"),
+        ({"noise": -1.0}, "noise is -1"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
+    model = morph.build(stage(3, "nano"))
+    with pytest.raises(MorphError, match=words):
+        morph.upcycle(model, **({"config": stage(4, "nano")} | arguments))  # type: ignore[arg-type]
+    with pytest.raises(MorphError, match="give a model with numbers"):
+        morph.upcycle(morph.build(stage(3, "nano"), device="meta"), stage(4, "nano"))
+
+
+# ---- folders ---------------------------------------------------------------------------------------------------------
+
+RECIPE = Recipe(steps=4, batch_size=2, evaluate_every=2, evaluation_windows=4, checkpoint_every=2)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A finished run of stage 9."""
+    corpus = morph.train.load_corpus(folder(tmp_path / "text"))
+    run = Run.create(tmp_path / "run", stage(9, "nano"), RECIPE, corpus, "cpu", "sliding-window", "nano")
+    train(run, corpus=corpus)
+    return run
+
+
+def test_a_run_becomes_a_run_that_can_be_trained_on(run: Run, tmp_path: Path) -> None:
+    report, out = carry_over(run.path, "13")
+    assert out == tmp_path / "run-loss-free-balance" and (out / REPORT).read_text() == f"{report}\n"
+    again = Run.load(out)
+    assert again.config == stage(13, "nano") and again.recipe == RECIPE and again.facts["stage"] == "loss-free-balance"
+    ids = random_ids(morph.train.load_model(run), 2, 16)
+    assert relative_error(logits(morph.train.load_model(again), ids), logits(morph.train.load_model(run), ids)) < 1e-5
+    done = train(again)
+    assert done.step == 4 and again.summary is not None
+    assert [path.name for path in again.checkpoints()] == ["step-000000", "step-000002", "step-000004"]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_folders_that_are_there_and_changes_without_recipe_leave_nothing_behind(run: Run, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "mine").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(MorphError, match="exists already and is never overwritten"):
+        carry_over(run.path, "13", taken)
+    with pytest.raises(MorphError, match="no recipe carries"):
+        carry_over(run.path, "lightning")
+    with pytest.raises(MorphError, match="unknown stage 'hybird'"):
+        carry_over(run.path, "hybird")
+    with pytest.raises(MorphError, match="no run at"):
+        carry_over(tmp_path / "nothing", "13")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_failing_disk_leaves_nothing_half_written(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr("morph.carrying.write_bytes", fail)
+    with pytest.raises(MorphError, match="no space left"):
+        carry_over(run.path, "13")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def one_head(config: ModelConfig) -> Attention:
+    """Its attention with one key-value head."""
+    assert isinstance(config.attention, Attention)
+    return replace(config.attention, n_kv_heads=1)
+
+
+def test_a_checkpoint_becomes_a_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    from morph import hf
+
+    config = replace(config_of("qk-norm+untied", "nano"), embedding_scale=1.0)
+    hf.save(stage_model(config), tmp_path / "qwen", "qwen3")
+    (tmp_path / "qwen" / "tokenizer.json").write_text("{}")
+    report, out = carry_over(tmp_path / "qwen", "qk-norm+untied+embedding-scale+mqa", tmp_path / "one")
+    assert (out / "tokenizer.json").read_text() == "{}" and [move.name for move in report.moves] == ["gqa"]
+    new, again = hf.load(out), morph.upcycle(hf.load(tmp_path / "qwen"), replace(config, attention=one_head(config)))[0]
+    ids = random_ids(new, 2, 16)
+    assert relative_error(logits(new, ids), logits(again, ids)) < 1e-5
+    with pytest.raises(MorphError, match="no family that Morph writes can hold this model"):
+        carry_over(tmp_path / "qwen", "qk-norm+untied+embedding-scale+moe", tmp_path / "moe")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "qwen"]
+
+
+@pytest.mark.parametrize("size", ["nano", "tiny", "small"])
+def test_widths_are_read_off_any_stage(size: str) -> None:
+    for number in (0, 6, 7, 9, 13):
+        assert size_like(stage(number, size)) == SIZES[size]
+    own = replace(stage(0, "nano"), attention=Attention(n_heads=3, n_kv_heads=3), norm=LayerNorm())
+    assert size_like(own).n_kv_heads == 1
+
+
+def test_the_command_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["upcycle", str(run.path), "--to", "moe"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0 and "moe: function-preserving" in told and f"written to {run.path}-moe" in told
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["upcycle", str(run.path), "--to", "mla"])
+    assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
