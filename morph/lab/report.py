@@ -117,9 +117,11 @@ def _notes(result: Result) -> list[str]:
     """How the numbers came about, as one paragraph."""
     declared, notes = result.declared, []
     recipe = declared["recipe"]
+    trained = f"{recipe['steps']} steps of {recipe['batch_size'] * recipe['accumulation']} sequences"
+    is_trained = any(arm["is_trained"] for arm in declared["arms"])
     notes.append(
-        f"{recipe['steps']} steps of {recipe['batch_size'] * recipe['accumulation']} sequences, "
-        f"{len({c.seed for c in result.cells})} seeds; the mean, ± half its 95 % interval."
+        f"{trained if is_trained else 'No model is trained'}, {len({c.seed for c in result.cells})} seeds; "
+        "the mean, ± half its 95 % interval."
     )
     if best := result.best:
         tried = ", ".join(str(value) for value in declared["vary"][best.over])
