@@ -91,12 +91,14 @@ def to_gated(config: ModelConfig, target: ModelConfig) -> ModelConfig | None:
 
 
 def gated(move: Move) -> Told:
-    """The strongest units become gates, their value is held as near 1 as a linear map without bias can, and the way out
-    is fitted to what the old network wrote (as ThiNet does after taking channels away: Luo et al., 2017).
+    """The strongest units become gates, and the way out is fitted to what the old network wrote, as ThiNet does after
+    taking channels away (Luo et al., 2017).
+
+    Biases hold the values at 1. Without any no linear map is 1 everywhere: values are fresh then, and the fit is all.
     """
     spec = move.new.config.feed_forward
     assert isinstance(spec, GatedMLP)
-    kept = 0
+    kept, has_bias = 0, move.new.config.bias
     for at, block, _ in move.blocks():
         own, old = f"{at}.feed_forward", block.feed_forward
         assert isinstance(old, Plain)
@@ -107,10 +109,10 @@ def gated(move: Move) -> Told:
         strength = hidden.square().mean(0) * down.square().sum(0)
         units = strength.argsort(descending=True)[: spec.width].sort().values
         kept = len(units)
-        value = _value_branch(move, own, x, kept)
+        values = _values(move, own, x, kept)
         wanted = hidden @ down.T
-        hidden = hidden[:, units] * value[:, None]
-        start = down[:, units]
+        hidden = hidden[:, units] * values
+        start = down[:, units] if has_bias else torch.zeros_like(down[:, units])
         start = start + fit(hidden, wanted - hidden @ start.T).T
         for name, rows in (("gate", move.was(f"{own}.up.weight")[units]), ("down", start)):
             full = move.now(f"{own}.{name}.weight").clone()
@@ -119,31 +121,28 @@ def gated(move: Move) -> Told:
             else:
                 full.zero_()[:, :kept] = rows
             move.put(f"{own}.{name}.weight", full)
-        if move.has(f"{own}.gate.bias"):
+        if has_bias:
             full = torch.zeros_like(move.now(f"{own}.gate.bias"))
             full[:kept] = move.was(f"{own}.up.bias")[units]
             move.put(f"{own}.gate.bias", full)
     return Told(
         "recipe",
-        f"the strongest {kept} units kept as gates, their values held near 1, the way out fitted to what was written",
-        ("the other units", "the value of exactly 1, where no bias holds it"),
+        f"the strongest {kept} units kept as gates, {'values held at 1' if has_bias else 'fresh values'}, the way out "
+        f"fitted to what was written",
+        ("the other units", *(() if has_bias else ("a value of 1, which without bias none can hold",))),
     )
 
 
-def _value_branch(move: Move, own: str, x: Tensor, kept: int) -> Tensor:
-    """Set the first `kept` rows of the map to values so that each says about 1 of what is read; what it says, (T,)."""
+def _values(move: Move, own: str, x: Tensor, kept: int) -> Tensor:
+    """What the first `kept` values say of what is read, (T, kept): 1 where biases can hold it, else what they drew."""
     rows = move.now(f"{own}.up.weight").clone()
-    if move.has(f"{own}.up.bias"):
-        rows[:kept] = 0
-        move.put(f"{own}.up.weight", rows)
-        ones = torch.zeros_like(move.now(f"{own}.up.bias"))
-        ones[:kept] = 1
-        move.put(f"{own}.up.bias", ones)
-        return torch.ones_like(x[:, 0])
-    row = fit(x, torch.ones_like(x[:, :1]))[:, 0]
-    rows[:kept] = row
+    if not move.has(f"{own}.up.bias"):
+        return x @ rows[:kept].T
+    ones = torch.zeros_like(move.now(f"{own}.up.bias"))
+    rows[:kept], ones[:kept] = 0, 1
     move.put(f"{own}.up.weight", rows)
-    return x @ row
+    move.put(f"{own}.up.bias", ones)
+    return torch.ones_like(x[:, :1]).expand(-1, kept)
 
 
 # ---- experts ---------------------------------------------------------------------------------------------------------
