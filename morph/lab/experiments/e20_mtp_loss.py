@@ -25,7 +25,7 @@ from morph.steps import stage
 from morph.train.recipe import Recipe
 
 PLAIN, WITH_MTP = stage("rope", "nano"), compose("rope", "mtp", size="nano")
-STEPS = 200
+STEPS = 180
 ROWS = 64  # held-out windows that are drafted on
 
 
