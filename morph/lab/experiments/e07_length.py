@@ -39,6 +39,7 @@ from morph.lab.spec import Arm, Cell, Claim, Experiment, Measure, Reading
 from morph.lab.tasks import Text
 from morph.lab.trial import Trial
 from morph.steps import stage
+from morph.train.plot import INK, QUIET
 from morph.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ def draw(result: Result, figure: SubFigure) -> None:
         found = {arm: result.readings(arm, {}, "bits by position").values() for arm in arms}
         over = {arm: (middle, list(zip(*rows, strict=True))) for arm, rows in found.items() if rows}
         curves(axes, over, x="" if axes is panels[0] else "tokens read, up to and with this one", y="bits")
-        axes.axvline(TRAINED, color="#8892a0", linewidth=0.8, linestyle="--")
+        axes.axvline(TRAINED, color=QUIET, linewidth=0.8, linestyle="--")
         axes.annotate(
             "trained length", (TRAINED, 1), xycoords=("data", "axes fraction"), xytext=(-4, -2),
-            textcoords="offset points", ha="right", va="top", fontsize=8,
+            textcoords="offset points", ha="right", va="top", fontsize=8, color=INK,
         )  # fmt: skip
         axes.set_xticks([2**n for n in range(10)], [str(2**n) for n in range(10)])
         axes.minorticks_off()
