@@ -16,7 +16,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 from morph import config
 from morph.errors import MorphError
-from morph.lab import sharded
+from morph.lab import norms, sharded
 from morph.lab.experiments import e03_norm_cost as e03
 from morph.lab.sharded import Norm, Ranks
 
@@ -152,10 +152,10 @@ def test_features_that_do_not_split_and_no_ranks_are_refused() -> None:
 
 
 def test_sums_over_features_are_counted_in_the_plain_form() -> None:
-    assert e03.sums(config.LayerNorm())[0] == 2
-    assert e03.sums(config.LayerNormNoBias())[0] == 2
-    assert e03.sums(config.RMSNorm()) == (1, 1)
-    with e03._Sums() as seen:
+    assert norms.sums(config.LayerNorm())[0] == 2
+    assert norms.sums(config.LayerNormNoBias())[0] == 2
+    assert norms.sums(config.RMSNorm()) == (1, 1)
+    with norms.Sums() as seen:
         x = torch.ones(4, 6)
         x.sum(0), x.mean(-1), x.sum((0, 1)), x.sum(1, keepdim=True)
     assert seen.count == 3
@@ -168,5 +168,5 @@ def test_the_trained_arms_differ_in_the_norm_alone() -> None:
 
 
 def test_a_kernel_is_timed_against_layer_norm() -> None:
-    assert e03.time_of(config.LayerNorm(), repeats=2) == 1
-    assert e03.time_of(config.RMSNorm(), repeats=2) > 0
+    assert norms.time_of(config.LayerNorm(), repeats=2) == 1
+    assert norms.time_of(config.RMSNorm(), repeats=2) > 0
