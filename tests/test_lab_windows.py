@@ -38,22 +38,22 @@ def trial(text: Text, layers: int = 2, window: int | None = None, arm: int | Non
 
 
 def test_layouts_hold_their_ratios_at_equal_parameters(text: Text) -> None:
-    trials = [trial(text, arm=arm) for arm in range(4)]
+    trials = [trial(text, arm=arm) for arm in range(5)]
     assert len({morph.count(t.config).total for t in trials}) == 1
-    is_global = [[t.config.mixer(layer) is t.config.attention for layer in range(6)] for t in trials]
-    assert [sum(row) for row in is_global] == [6, 3, 1, 0]
-    assert all(row[-1] for row in is_global[:3]), "the last layer sees all wherever one does"
+    is_global = [[t.config.mixer(layer) is t.config.attention for layer in range(12)] for t in trials]
+    assert [sum(row) for row in is_global] == [12, 6, 3, 2, 0]
+    assert all(row[-1] for row in is_global[:4]), "the last layer sees all wherever one does"
     token = 2 * 2 * 12 * 2 / 1024  # K and V of 2 heads of 12 numbers of 2 bytes, KiB
-    kept = [6 * 128, 3 * 128 + 3 * 8, 128 + 5 * 8, 6 * 8]
+    kept = [12 * 128, 6 * 128 + 6 * 8, 3 * 128 + 9 * 8, 2 * 128 + 10 * 8, 12 * 8]
     assert [cache(t) for t in trials] == pytest.approx([n * token for n in kept])
-    assert cache(trial(text, arm=3, width=32)) == pytest.approx(6 * 32 * token)
+    assert cache(trial(text, arm=4, width=32)) == pytest.approx(12 * 32 * token)
 
 
 def test_reach_is_that_of_the_masks(text: Text) -> None:
     assert receptive.theoretical_reach(trial(text)) == 64
     assert receptive.theoretical_reach(trial(text, layers=3, window=4)) == 3 * 3 + 1
-    looked = trial(text, arm=3)
-    assert receptive.theoretical_reach(looked) == 6 * 7 + 1
+    looked = trial(text, arm=4)
+    assert receptive.theoretical_reach(looked) == 12 * 7 + 1
     assert next(looked.model.parameters()).dtype == torch.float32, "the trial's own model stays as it was"
 
 
