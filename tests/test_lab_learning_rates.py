@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from morph.lab.experiments.e16_learning_rates import EXPERIMENT, RATES, loss_of, sensitivity
+from morph.lab.experiments.e16_learning_rates import EXPERIMENT, RATES, sensitivity
 from morph.lab.fit import fit, measure, start
-from morph.lab.probes import bits_per_byte
+from morph.lab.probes import bits_at_most, bits_per_byte
 from morph.lab.spec import Cell
 from morph.lab.tasks import Text
 from tests.test_train_data import folder
@@ -47,6 +47,6 @@ def test_a_cell_trains_at_every_rate_from_the_same_start(cell: Cell) -> None:
 def test_a_run_that_diverged_or_ended_worse_counts_as_guessing(cell: Cell) -> None:
     trial = start(cell.config, cell.task, cell.recipe)
     trial.evaluations = [(3, {"bits per byte": 2.5})]
-    assert loss_of(trial) == 2.5
-    assert loss_of(replace(trial, diverged_at=2)) == 8.0
-    assert loss_of(replace(trial, evaluations=[(3, {"bits per byte": 9.0})])) == 8.0
+    assert bits_at_most(trial) == 2.5
+    assert bits_at_most(replace(trial, diverged_at=2)) == 8.0
+    assert bits_at_most(replace(trial, evaluations=[(3, {"bits per byte": 9.0})])) == 8.0

@@ -18,10 +18,10 @@ import morph
 from morph.lab.fit import start
 from morph.lab.flops import step_flops
 from morph.lab.plot import curves
+from morph.lab.probes import by_procedure
 from morph.lab.result import Result
 from morph.lab.spec import Arm, Cell, Claim, Experiment, Measure, Reading
 from morph.lab.tasks import Text
-from morph.lab.trial import Trial
 from morph.steps import SLUGS, stage
 from morph.train.plot import QUIET
 from morph.train.recipe import Recipe
@@ -59,10 +59,6 @@ def counts(cell: Cell, on_step: Callable[[int], None]) -> Mapping[str, Reading]:
     }
 
 
-def of_procedure(trial: Trial) -> Reading:
-    raise NotImplementedError("counts reads it")
-
-
 def draw(result: Result, figure: SubFigure) -> None:
     """The ratio over the context, of the stages where it changes: as counted, and without what a mask hides."""
     panels = {"over 6·N by context": "every score formed", "visible over 6·N by context": "visible scores only"}
@@ -90,14 +86,14 @@ EXPERIMENT = Experiment(
     recipe=Recipe(steps=1, batch_size=1),
     procedure=counts,
     measures=(
-        Measure("over 6·N by context", of_procedure, is_log=True),
-        Measure("visible over 6·N by context", of_procedure, is_log=True),
-        Measure("backward over two forwards", of_procedure),
-        Measure("over 6·N, 64 tokens", of_procedure),
-        Measure("over 6·N, 512 tokens", of_procedure),
-        Measure("over 6·N without the table", of_procedure, "64 tokens"),
-        Measure("over 6·N with resting experts", of_procedure, "64 tokens"),
-        Measure("visible kFLOPs of a token", of_procedure, "forward, 64 tokens"),
+        Measure("over 6·N by context", by_procedure, is_log=True),
+        Measure("visible over 6·N by context", by_procedure, is_log=True),
+        Measure("backward over two forwards", by_procedure),
+        Measure("over 6·N, 64 tokens", by_procedure),
+        Measure("over 6·N, 512 tokens", by_procedure),
+        Measure("over 6·N without the table", by_procedure, "64 tokens"),
+        Measure("over 6·N with resting experts", by_procedure, "64 tokens"),
+        Measure("visible kFLOPs of a token", by_procedure, "forward, 64 tokens"),
     ),
     shown=1,
     claims=(
