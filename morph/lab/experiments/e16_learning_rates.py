@@ -79,7 +79,7 @@ EXPERIMENT = Experiment(
         Arm("14: hybrid", stage(14, "nano")),
     ),
     task=Text(),
-    recipe=Recipe(steps=150, batch_size=4, warmup=0.1, evaluate_every=150, evaluation_windows=64),
+    recipe=Recipe(steps=110, batch_size=4, warmup=0.1, evaluate_every=110, evaluation_windows=64),
     procedure=every_rate,
     measures=(
         Measure("bits per byte", by_procedure),
@@ -108,7 +108,7 @@ EXPERIMENT = Experiment(
     minutes=9,
     not_shown="""
         What makes stages 9 and 14 differ: eight and thirteen steps lie between them and stage 1. The published effect
-        is of long trainings, where logits have time to grow, and of larger models; 150 steps at width 48 see only what
+        is of long trainings, where logits have time to grow, and of larger models; 110 steps at width 48 see only what
         goes wrong early, and at the lowest rates they end before much is learned, which counts as sensitivity too.
         Weight decay is multiplied by the rate, as AdamW has it here and in most libraries, so the highest rates decay
         weights faster as well. The number depends on the range of rates, 0.001 to 0.3; the published one caps a loss

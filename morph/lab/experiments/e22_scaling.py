@@ -97,7 +97,7 @@ EXPERIMENT = Experiment(
     vary={"learning_rate": (1e-3, 3e-3, 1e-2, 3e-2)},
     best=Best("learning_rate", by="mean bits per byte"),
     task=Text(),
-    recipe=Recipe(steps=120, batch_size=4, warmup=0.1, evaluate_every=120, evaluation_windows=64),
+    recipe=Recipe(steps=110, batch_size=4, warmup=0.1, evaluate_every=110, evaluation_windows=64),
     procedure=every_width,
     measures=(
         Measure("bits per byte", by_procedure, is_log=True),
@@ -125,7 +125,7 @@ EXPERIMENT = Experiment(
     minutes=8,
     not_shown="""
         The exponent of a scaling law: those are fitted to models that have learned what they can, over many powers of
-        ten. Here 30,720 bytes are read and parameters grow fifteenfold: how fast a model learns decides, not how much
+        ten. Here 28,160 bytes are read and parameters grow fifteenfold: how fast a model learns decides, not how much
         it can hold, and stage 0 is by then not far below what the frequencies of bytes alone tell. Width alone grows,
         four layers stay. The rule for the rate is stated, not tested: where it is wrong it bends both curves, and not
         surely by as much. Nine steps lie between the two stages. Loss over tokens is not shown.
