@@ -32,11 +32,12 @@ def report(kind: Any, holds_for: int | None = None) -> Report:
 def test_all_sides_take_as_many_steps_and_rise_over_as_many() -> None:
     assert CELLS[LIFE].steps == CELLS[FRESH[14]].steps == 15 * SHARE
     assert CELLS[RESTARTED].steps == CELLS[FRESH[9]].steps == 10 * SHARE
-    for arm, steps in ((LIFE, SHARE), (RESTARTED, SHARE), (FRESH[9], 10 * SHARE), (FRESH[14], 15 * SHARE)):
+    for arm, steps in ((LIFE, SHARE), (RESTARTED, SHARE), *((FRESH[k], (k + 1) * SHARE) for k in range(1, 15))):
         rates = [CELLS[arm].recipe.with_(steps=steps).rate(step) for step in range(steps)]
         assert rates.index(max(rates)) == RISING - 1 and set(rates[RISING:]) == {3e-3}
-    assert len({cell.key for cell in EXPERIMENT.cells()}) == 12
+    assert len({cell.key for cell in EXPERIMENT.cells()}) == 3 * 16
     assert CELLS[FRESH[9]].config == CELLS[RESTARTED].config == stage(9, "nano")
+    assert all(CELLS[FRESH[k]].config == stage(k, "nano") and CELLS[FRESH[k]].steps == (k + 1) * SHARE for k in FRESH)
     assert (CELLS[LIFE].config, CELLS[FRESH[14]].config) == (stage(0, "nano"), stage(14, "nano"))
 
 
@@ -84,12 +85,12 @@ def test_the_drawing_shows_the_life_and_the_others() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
     found = {}
     for cell in EXPERIMENT.cells():
-        after = [4.0 - 0.1 * k + 0.01 * cell.seed for k in range(15 if "9" not in cell.arm else 10)]
+        after = [4.0 - 0.1 * k + 0.01 * cell.seed for k in range(cell.steps // SHARE)]
         readings = told(cell, [8.0, *after[:-1]], after, [report("function-preserving")] * 14)
         found[cell.key] = {"readings": readings, "steps": 1, "diverged_at": None, "cpu_seconds": 1.0}
     result = collect(EXPERIMENT, False, found)
     draw(result, figure)
     (axes,) = figure.axes
-    assert [len(line.get_ydata()) for line in axes.lines] == [30, 10, 10, 15]
+    assert [len(line.get_ydata()) for line in axes.lines] == [30, 14, 10, 15]
     assert axes.lines[0].get_ydata()[1] == pytest.approx(4.01), "means over seeds"
     assert {f.verdict for f in result.findings if "identity" in f.claim.text} == {"supported"}

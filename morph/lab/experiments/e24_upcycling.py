@@ -36,7 +36,8 @@ SHARE = 36
 RISING = 9
 """Of these with a rising rate: post-norm stages need some, even so short."""
 LIFE, RESTARTED = "one life", "stage 9, restarted"
-FRESH = {9: "stage 9", 14: "stage 14"}
+FRESH = {k: f"stage {k}" for k in range(1, 15)}
+"""Of their stage from the start, with as many training steps as the life has behind it at the end of that stage."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def told(cell: Cell, before: list[float], after: list[float], reports: list[Repo
         }
     elif cell.arm == FRESH[14]:
         found |= {"bits one share into stage 14": after[0], "bits at stage 14": after[-1]}
-    else:
+    elif cell.arm in (RESTARTED, FRESH[9]):
         found["bits at stage 9"] = after[-1]
     return found
 
@@ -125,9 +126,11 @@ def draw(result: Result, figure: SubFigure) -> None:
             ha="center", va="bottom", color=ACCENT,
         )  # fmt: skip
     axes.annotate(LIFE, (len(life), life[-1][1]), xytext=(5, 0), textcoords="offset points", fontsize=8, color=ACCENT)
-    for arm, shade, mark in ((FRESH[9], INK, "o"), (RESTARTED, QUIET, "s"), (FRESH[14], "#2f6f8f", "^")):
+    ends = [(k + 1, _mean(result, arm, "after training")[-1]) for k, arm in FRESH.items()]
+    axes.plot(*zip(*ends, strict=True), color=INK, marker="o", markersize=4, linewidth=0, label="each stage, in all")
+    for arm, shade, mark in ((RESTARTED, QUIET, "s"), (FRESH[14], "#2f6f8f", "^")):
         bits = _mean(result, arm, "after training")
-        axes.plot(range(1, len(bits) + 1), bits, color=shade, marker=mark, markersize=3, linewidth=1.2, label=arm)
+        axes.plot(range(1, len(bits) + 1), bits, color=shade, marker=mark, markersize=3, linewidth=1, label=arm)
     axes.legend(loc="upper right", fontsize=8, frameon=False, title="from scratch", title_fontsize=8, alignment="left")
     low, high = axes.get_ylim()
     axes.set_ylim(low, min(high, life[0][1] + 1.2) + 0.6)  # the untrained start is out of sight
@@ -148,9 +151,11 @@ EXPERIMENT = Experiment(
     question="How much of what a model has learned survives each change, and is it worth carrying over?",
     arms=(
         Arm(LIFE, stage(0, "nano"), {"steps": 15 * SHARE}),
-        Arm(FRESH[9], stage(9, "nano"), {"steps": 10 * SHARE, "warmup": RISING / (10 * SHARE)}),
         Arm(RESTARTED, stage(9, "nano"), {"steps": 10 * SHARE}),
-        Arm(FRESH[14], stage(14, "nano"), {"steps": 15 * SHARE, "warmup": RISING / (15 * SHARE)}),
+        *(
+            Arm(name, stage(k, "nano"), {"steps": (k + 1) * SHARE, "warmup": RISING / ((k + 1) * SHARE)})
+            for k, name in FRESH.items()
+        ),
     ),
     task=Text(),
     recipe=Recipe(  # `warmup` is a share of what is trained in one go
@@ -188,7 +193,7 @@ EXPERIMENT = Experiment(
             "bits at stage 14", of=LIFE, against=FRESH[14], more_than=0.05,
         ),
     ),
-    minutes=10,
+    minutes=20,
     not_shown="""
         The case that upcycling is made for: a model so well trained that its training cannot be paid for again, changed
         once, and trained on for a small part of it. Here each stage has 36 steps of 512 bytes, and models are far from
