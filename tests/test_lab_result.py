@@ -216,7 +216,8 @@ def test_the_report_holds_the_numbers_and_what_they_do_not_show() -> None:
     assert "What it does not show: Anything." in text
     whole = page([result(experiment(claim)), result(experiment(claim, number=3, name="first", title="First"))])
     assert whole.index("## 3. First") < whole.index("## 99. A tiny experiment")
-    assert "| 3 | First | silu \\| wins (pairs 1) | less than -0.0100 | -0.267 [-0.410, -0.123] | supported |" in whole
+    assert f"| 3 | [First](#3-first) | {EXPERIMENT.question} | 1 |  |  |  |" in whole
+    assert f"| 99 | [A tiny experiment](#99-a-tiny-experiment) | {EXPERIMENT.question} | 1 |  |  |  |" in whole
 
 
 @pytest.mark.parametrize(

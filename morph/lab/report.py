@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from morph.lab.result import Finding, Result
 from morph.lab.spec import Claim, Point
-from morph.lab.verdict import Interval
+from morph.lab.verdict import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Interval
 
 HOW_TO_READ = """\
-Each experiment was declared before it ran: arms, grid, seeds, and for every claim the size that would count. Arms with
-the same seed see the same batches, so differences are paired by seed; brackets hold their 95 % t-interval. A claim is
+Each experiment was declared before it ran: arms, grid, seeds, and for every claim the size that would count. What
+a declaration was shaped by (other people's papers, arithmetic, a pilot with other seeds) its file says. Arms with the
+same seed see the same batches, so differences are paired by seed; brackets hold their 95 % t-interval. A claim is
 *supported* when the whole interval lies on its side of the bound, *not supported* when the whole of it lies on the
 other, and *within noise* when the bound lies inside. About one interval in twenty misses the truth by luck alone, and
 all of it is small: models of some hundred thousand parameters, trained for minutes on a CPU. What an experiment does
 not show stands below it."""
+
+
+_VERDICTS = (SUPPORTED, NOT_SUPPORTED, "within noise", UNDECIDED)
 
 
 def written(number: float) -> str:
@@ -66,7 +72,7 @@ def section(result: Result, image: str | None = None, level: int = 2) -> str:
     """One experiment as Markdown; `image` is the plot's address."""
     declared = result.declared
     quick = ["**A quick run: it shows that the experiment runs, and nothing else.**", ""] if result.is_quick else []
-    lines = [f"{'#' * level} {declared['number']}. {declared['title']}", "", *quick, declared["question"], ""]
+    lines = [f"{'#' * level} {_heading(declared)}", "", *quick, declared["question"], ""]
     lines += ["| claim | of what | would count | measured | verdict |", "|:--|:--|--:|--:|:--|"]
     lines += [_row(finding) for finding in result.findings]
     lines += ["", *([f"![{declared['title']}]({image})", ""] if image else []), *_table(result), ""]
@@ -147,24 +153,32 @@ def _made(result: Result) -> str:
 
 
 def page(results: Sequence[Result], images: str = "lab") -> str:
-    """docs/lab.md: every verdict in one table, then an experiment after another."""
+    """docs/lab.md: a table of what was asked and how often which verdict fell, then an experiment after another."""
     ordered = sorted(results, key=lambda result: result.declared["number"])
     total = sum(result.cpu_seconds for result in ordered)
     lines = [
         "# The lab: each pressure, measured", "", HOW_TO_READ, "",
         f"{len(ordered)} experiments, {sum(len(r.findings) for r in ordered)} claims, {total / 60:.0f} CPU minutes in "
         f"all. `morph lab run all --record` and `morph lab report --out docs` make this page again.", "",
-        "| | experiment | claim | would count | measured | verdict |", "|--:|:--|:--|--:|--:|:--|",
+        "| | experiment | question | " + " | ".join(_VERDICTS) + " |", "|--:|:--|:--|" + "--:|" * len(_VERDICTS),
     ]  # fmt: skip
     for result in ordered:
-        for finding in result.findings:
-            where = f" ({at(finding.point)})" if finding.point else ""
-            cells = (
-                str(result.declared["number"]), result.declared["title"], finding.claim.text + where,
-                bound(finding.claim), measured(finding.found), finding.verdict,
-            )  # fmt: skip
-            lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        declared = result.declared
+        verdicts = [finding.verdict for finding in result.findings]
+        counts = [sum(verdict.startswith(word) for verdict in verdicts) for word in _VERDICTS]
+        link = f"[{declared['title']}](#{_anchor(_heading(declared))})"
+        cells = (str(declared["number"]), link, declared["question"], *(str(n) if n else "" for n in counts))
+        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return "\n".join([*lines, "", *(section(r, f"{images}/{r.name}.png") for r in ordered)])
+
+
+def _heading(declared: Mapping[str, Any]) -> str:
+    return f"{declared['number']}. {declared['title']}"
+
+
+def _anchor(heading: str) -> str:
+    """Where Markdown viewers put a heading: small letters, no punctuation, dashes for spaces."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _cell(text: str) -> str:
