@@ -88,7 +88,7 @@ EXPERIMENT = Experiment(
         Arm("window + full", laid_out(V, below_full(mixers.window(WINDOW)))),
         Arm("sparse, 4 chosen", mixers.sparse(V, top_k=CHOSEN, warm_up=DENSE_STEPS)),
     ),
-    vary={"pairs": PAIRS, "learning_rate": (7e-3, 1.5e-2)},
+    vary={"pairs": PAIRS, "learning_rate": (3.5e-3, 7e-3, 1.5e-2)},
     best=Best("learning_rate", by="accuracy", take="highest"),
     task=lambda point: Recall(pairs=int(point["pairs"]), keys=KEYS, values=VALUES),
     recipe=Recipe(  # a rate that stays shows who is still learning
@@ -148,7 +148,7 @@ EXPERIMENT = Experiment(
             "accuracy", of="full", against="sparse, 4 chosen", within=0.05, needs=(SOLVES, settled("sparse, 4 chosen")),
         ),
     ),
-    minutes=24,
+    minutes=36,
     not_shown="""
         How many pairs a state of a useful size holds: these have 16 or 64 numbers a layer, in two layers, and 8 keys
         and 8 values are all there are; where a state is as wide as there are keys, none need disturb another. Whether
@@ -157,7 +157,7 @@ EXPERIMENT = Experiment(
         fixed decay of 0.4 % a token in the first layer, none to speak of in the last). The decays of delta layers start
         at almost none, since one head cannot leave long memories to another; they may learn to fade. All models get
         the same short convolution over embeddings, so that joining a key with its value is not what is tested, and
-        delta layers have none of their own. Two learning rates are tried, so each arm's best is at an edge. Arms differ
+        delta layers have none of their own. Arms differ
         in parameters, as their layers have different maps. KDA is left out: at this size its products take half as long
         again as those of Gated DeltaNet.
     """,
