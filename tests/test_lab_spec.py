@@ -107,6 +107,7 @@ def claims(**changes: Any) -> dict[str, Any]:
         ({"arms": ()}, "it has no arms"),
         ({"arms": (Arm("rope", CONFIG, {"warm_up": 0.1}),)}, "unknown recipe field of 'rope' 'warm_up'"),
         ({"measures": (Measure("loss", lambda t: 0.0),) * 2}, "its measures have 'loss' twice"),
+        ({"measures": (*EXPERIMENT.measures, Measure("bare"))}, "nothing reads its measure 'bare': give it a `read`"),
         ({"vary": {"pairs": ()}, "best": None}, "it has no values of 'pairs'"),
         ({"best": Best("rate", by="loss")}, "unknown axis 'rate': choose one of pairs, learning_rate"),
         ({"best": Best("learning_rate", by="los")}, "unknown measure 'los': choose one of loss, curve, steps"),
@@ -129,6 +130,12 @@ def test_a_slip_in_a_declaration_is_named(changes: dict[str, Any], words: str) -
         replace(EXPERIMENT, **changes)
     assert str(caught.value).startswith("experiment 'tiny': ")
     assert words in str(caught.value)
+
+
+def test_a_measure_that_the_procedure_reads_needs_no_read_and_changes_no_name() -> None:
+    by_procedure = replace(EXPERIMENT, procedure=lambda cell, on_step: {"loss": 1.0})
+    bare = replace(by_procedure, measures=tuple(replace(measure, read=None) for measure in EXPERIMENT.measures))
+    assert [c.key for c in bare.cells()] == [c.key for c in by_procedure.cells()]
 
 
 def test_a_model_that_cannot_learn_the_task_is_refused() -> None:

@@ -24,8 +24,9 @@ One file, `experiments/eNN_name.py`, that assigns `EXPERIMENT = Experiment(...)`
   have stopped learning (`Need("late gain", arm, less_than=...)`) before it may be called unable.
 * `minutes`: expected CPU minutes (all experiments together stay below 240); `not_shown`: what it does not show;
   `quick=Quick(steps=..., vary=...)`: what `--quick` runs (some ten CPU seconds).
-* Where training once and measuring is not it, `procedure(cell, on_step)` returns the readings by name itself: `start`
-  and `fit` of `morph.lab.fit` build and train. Where the usual plot does not tell it, `draw(result, subfigure)` does.
+* Where training once and measuring is not it, `procedure(cell, on_step)` returns the readings by name itself, and
+  measures have no `read`: `start` and `fit` of `morph.lab.fit` build and train. Where the usual plot does not tell it,
+  `draw(result, subfigure)` does.
 
 A cell (an arm at a point with a seed) is named by a hash of its config, recipe, task, seed and measures, and computed
 once: changing claims or words costs nothing, changing what is run computes what is new. When the code of a measure or a

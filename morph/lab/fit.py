@@ -12,7 +12,7 @@ from torch import Tensor
 
 import morph
 from morph.config import ModelConfig
-from morph.lab.spec import Cell, Reading
+from morph.lab.spec import Cell, Measure, Reading
 from morph.lab.tasks import Task
 from morph.lab.trial import CPU, Trial
 from morph.model import Decoder
@@ -67,13 +67,13 @@ def measure(cell: Cell, on_step: Callable[[int], None] = lambda step: None) -> d
         taken = cell.steps
     else:
         trial = start(cell.config, cell.task, cell.recipe, cell.alter)
-        readings = {m.name: read(m.read, trial) for m in cell.experiment.measures if m.at == "init"}
+        readings = {m.name: read(m, trial) for m in cell.experiment.measures if m.at == "init"}
         if cell.is_trained:
             fit(trial, on_step)
             diverged_at = trial.diverged_at
             for m in cell.experiment.measures:
                 if m.at == "end":
-                    readings[m.name] = m.diverged if diverged_at is not None else read(m.read, trial)
+                    readings[m.name] = m.diverged if diverged_at is not None else read(m, trial)
         taken = len(trial.steps)
     return {
         "readings": {name: _rounded(value) for name, value in readings.items()},
@@ -83,9 +83,10 @@ def measure(cell: Cell, on_step: Callable[[int], None] = lambda step: None) -> d
     }
 
 
-def read(measure: Callable[[Trial], Reading | None], trial: Trial) -> Reading | None:
+def read(measure: Measure, trial: Trial) -> Reading | None:
     """One reading; measures leave no gradients behind."""
-    found = measure(trial)
+    assert measure.read is not None, f"{measure.name} is the procedure's to read"
+    found = measure.read(trial)
     trial.model.zero_grad(set_to_none=True)
     return found
 

@@ -38,11 +38,6 @@ def bits_at_most(trial: Trial) -> float:
     return GUESSING if trial.diverged_at is not None else min(bits_per_byte(trial), GUESSING)
 
 
-def by_procedure(trial: Trial) -> float:
-    """Stands where a measure names what the experiment's procedure reads."""
-    raise MorphError("this measure is read by the experiment's procedure: run the cell, not the measure")
-
-
 def accuracy(trial: Trial) -> float:
     """Share of right answers on held-out sequences, after the last step."""
     return _last(trial)["accuracy"]

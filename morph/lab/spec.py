@@ -77,8 +77,8 @@ class Measure:
 
     Attributes:
         name: as claims refer to it.
-        read: what takes it from a model on its task; scalars can be claimed about, lists only drawn. None where the
-            model has no such thing.
+        read: what takes it from a model on its task; scalars can be claimed about, lists only drawn. What it gives is
+            None where the model has no such thing. It is None itself where the experiment's procedure reads it.
         unit: for tables and axes.
         at: "end" of the training, or "init".
         diverged: its value for a run whose loss stopped being finite; None when it then has none.
@@ -86,7 +86,7 @@ class Measure:
     """
 
     name: str
-    read: Callable[[Trial], Reading | None]
+    read: Callable[[Trial], Reading | None] | None = None
     unit: str = ""
     at: Literal["init", "end"] = "end"
     diverged: float | None = None
@@ -251,6 +251,8 @@ class Experiment:
             _unique(self, f"values of {axis!r}", list(values))
         if len(self.seeds) < 3:
             _refuse(self, f"{len(self.seeds)} seeds show too little of the spread: give at least 3")
+        if self.procedure is None and (unread := [m.name for m in self.measures if m.read is None]):
+            _refuse(self, f"nothing reads its measure {unread[0]!r}: give it a `read`, or the experiment a procedure")
         if self.best is not None:
             _known(self, "axis", self.best.over, self.vary)
             _known(self, "measure", self.best.by, [m.name for m in self.measures])

@@ -99,11 +99,6 @@ def summary(losses: Tensor) -> dict[str, Reading]:
     }
 
 
-def measure(name: str, unit: str = "") -> Measure:
-    """One of the readings."""
-    return Measure(name, lambda trial: readings(trial)[name], unit)
-
-
 def draw(result: Result, figure: SubFigure) -> None:
     """Loss over position, a panel for ways to tell places and one for ways around them; RoPE in both."""
     middle = [(first + end + 1) / 2 for first, end in pairwise(EDGES)]
@@ -144,10 +139,10 @@ EXPERIMENT = Experiment(
     recipe=Recipe(steps=150, batch_size=16, learning_rate=1e-2, evaluate_every=150, evaluation_windows=128),
     procedure=train_short,
     measures=(
-        measure("bits by position"),
-        measure("rise", "bits at 256-511 less those at 32-63"),
-        measure("bits at 32-63"),
-        measure("bits at 256-511"),
+        Measure("bits by position"),
+        Measure("rise", unit="bits at 256-511 less those at 32-63"),
+        Measure("bits at 32-63"),
+        Measure("bits at 256-511"),
     ),
     claims=(
         Claim("RoPE fails at angles it never saw", "rise", of="RoPE", against="window 16", more_than=0.5),

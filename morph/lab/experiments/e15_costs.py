@@ -18,7 +18,6 @@ import morph
 from morph.lab.fit import start
 from morph.lab.flops import step_flops
 from morph.lab.plot import curves
-from morph.lab.probes import by_procedure
 from morph.lab.result import Result
 from morph.lab.spec import Arm, Cell, Claim, Experiment, Measure, Reading
 from morph.lab.tasks import Text
@@ -86,14 +85,14 @@ EXPERIMENT = Experiment(
     recipe=Recipe(steps=1, batch_size=1),
     procedure=counts,
     measures=(
-        Measure("over 6·N by context", by_procedure, is_log=True),
-        Measure("visible over 6·N by context", by_procedure, is_log=True),
-        Measure("backward over two forwards", by_procedure),
-        Measure("over 6·N, 64 tokens", by_procedure),
-        Measure("over 6·N, 512 tokens", by_procedure),
-        Measure("over 6·N without the table", by_procedure, "64 tokens"),
-        Measure("over 6·N with resting experts", by_procedure, "64 tokens"),
-        Measure("visible kFLOPs of a token", by_procedure, "forward, 64 tokens"),
+        Measure("over 6·N by context", is_log=True),
+        Measure("visible over 6·N by context", is_log=True),
+        Measure("backward over two forwards"),
+        Measure("over 6·N, 64 tokens"),
+        Measure("over 6·N, 512 tokens"),
+        Measure("over 6·N without the table", unit="64 tokens"),
+        Measure("over 6·N with resting experts", unit="64 tokens"),
+        Measure("visible kFLOPs of a token", unit="forward, 64 tokens"),
     ),
     shown=1,
     claims=(

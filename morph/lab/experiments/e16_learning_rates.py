@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from morph.lab.fit import fit, start
 from morph.lab.plot import curves
-from morph.lab.probes import bits_at_most, by_procedure
+from morph.lab.probes import bits_at_most
 from morph.lab.result import Result
 from morph.lab.spec import Arm, Cell, Claim, Experiment, Measure, Need, Quick, Reading
 from morph.lab.tasks import Text
@@ -82,10 +82,10 @@ EXPERIMENT = Experiment(
     recipe=Recipe(steps=110, batch_size=4, warmup=0.1, evaluate_every=110, evaluation_windows=64),
     procedure=every_rate,
     measures=(
-        Measure("bits per byte", by_procedure),
-        Measure("sensitivity", by_procedure, "bits above the best, mean over rates"),
-        Measure("best bits per byte", by_procedure),
-        Measure("best rate", by_procedure, is_log=True),
+        Measure("bits per byte"),
+        Measure("sensitivity", unit="bits above the best, mean over rates"),
+        Measure("best bits per byte"),
+        Measure("best rate", is_log=True),
     ),
     shown=1,
     claims=(

@@ -19,7 +19,7 @@ import morph
 from morph.config import ModelConfig
 from morph.lab.fit import fit, start
 from morph.lab.plot import curves
-from morph.lab.probes import bits_at_most, by_procedure
+from morph.lab.probes import bits_at_most
 from morph.lab.result import Result
 from morph.lab.spec import Arm, Best, Cell, Claim, Experiment, Measure, Need, Quick, Reading
 from morph.lab.tasks import Text
@@ -100,12 +100,12 @@ EXPERIMENT = Experiment(
     recipe=Recipe(steps=110, batch_size=4, warmup=0.1, evaluate_every=110, evaluation_windows=64),
     procedure=every_width,
     measures=(
-        Measure("bits per byte", by_procedure, is_log=True),
-        Measure("exponent", by_procedure, "a of loss ~ N⁻ᵃ"),
-        Measure("mean bits per byte", by_procedure),
-        Measure("bits per byte, narrowest", by_procedure),
-        Measure("bits per byte, widest", by_procedure),
-        Measure("parameters", by_procedure, is_log=True),
+        Measure("bits per byte", is_log=True),
+        Measure("exponent", unit="a of loss ~ N⁻ᵃ"),
+        Measure("mean bits per byte"),
+        Measure("bits per byte, narrowest"),
+        Measure("bits per byte, widest"),
+        Measure("parameters", is_log=True),
     ),
     shown=1,
     claims=(

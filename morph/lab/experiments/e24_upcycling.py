@@ -100,15 +100,6 @@ def told(cell: Cell, before: list[float], after: list[float], reports: list[Repo
     return found
 
 
-def reading(name: str, unit: str = "") -> Measure:
-    """A measure that `live` gives by itself; of a plain trial it has none."""
-
-    def read(trial: Trial) -> Reading:
-        raise AssertionError(f"{name} comes from the procedure")
-
-    return Measure(name, read, unit)
-
-
 def draw(result: Result, figure: SubFigure) -> None:
     """The life as a saw: down while it trains, up where it is changed; the others at the same number of steps."""
     axes = figure.subplots()
@@ -164,14 +155,14 @@ EXPERIMENT = Experiment(
     ),
     procedure=live,
     measures=(
-        reading("as carried", "bits per byte at the start of each stage"),
-        reading("after training", "bits per byte at the end of each share"),
-        reading("bits at stage 14", "after 15 shares"),
-        reading("bits at stage 9", "after 10 shares"),
-        reading("bits one share into stage 14"),
-        reading("jump where the function is kept", "bits, the largest"),
-        reading("largest jump", "bits"),
-        reading("debt of a change", "bits, the largest that a share of training leaves"),
+        Measure("as carried", unit="bits per byte at the start of each stage"),
+        Measure("after training", unit="bits per byte at the end of each share"),
+        Measure("bits at stage 14", unit="after 15 shares"),
+        Measure("bits at stage 9", unit="after 10 shares"),
+        Measure("bits one share into stage 14"),
+        Measure("jump where the function is kept", unit="bits, the largest"),
+        Measure("largest jump", unit="bits"),
+        Measure("debt of a change", unit="bits, the largest that a share of training leaves"),
     ),
     claims=(
         Claim(
