@@ -35,12 +35,17 @@ def test_recall_asks_each_key_once_for_the_value_that_was_paired_with_it() -> No
     assert sum(list(row[10:]) != list(row[:10:2]) for row in ids) >= 14  # asked in another order
 
 
-def test_induction_asks_for_what_followed_the_token_before() -> None:
-    ids, targets = Induction(run=6, tokens=30).batch(CONFIG, RECIPE, step=0, index=0)
-    assert ids.shape == (16, 12)
-    for row, wanted in zip(ids, targets, strict=True):
-        assert len(set(row[:6])) == 6 and list(row[:6]) == list(row[6:])
-        assert list(wanted) == [IGNORED] * 6 + list(row[7:]) + [IGNORED]
+def test_induction_asks_for_what_followed_the_token_before_in_runs_of_every_length() -> None:
+    ids, targets = Induction(shortest=3, longest=5, tokens=30, read=8).batch(CONFIG, RECIPE, step=0, index=0)
+    assert ids.shape == (16, 8)
+    lengths = set()
+    for row, wanted in zip(ids.tolist(), targets.tolist(), strict=True):
+        n = row.index(row[0], 1)
+        lengths.add(n)
+        run = row[:n]
+        assert len(set(run)) == n and row == (run * 3)[:8]
+        assert wanted == [IGNORED] * n + (run * 4)[n + 1 : 9]
+    assert lengths == {3, 4, 5}
 
 
 def test_batches_depend_on_seed_step_and_index_alone_and_are_never_the_held_out_ones() -> None:
@@ -72,7 +77,12 @@ def test_values_are_drawn_evenly_and_order_tells_nothing() -> None:
         (lambda: Recall(pairs=33), "pairs is 33, but keys must differ: give 1 to keys = 32"),
         (lambda: Recall(pairs=0), "pairs is 0"),
         (lambda: Recall(values=1), "values is 1: give at least 2"),
-        (lambda: Induction(run=65), "run is 65, but its tokens must differ: give 2 to tokens = 64"),
+        (
+            lambda: Induction(longest=65),
+            "8 to 65 tokens, but these must differ: give at least 2 and at most",
+        ),
+        (lambda: Induction(shortest=13), "runs have 13 to 12 tokens"),
+        (lambda: Induction(read=12), "read is 12: give more than longest = 12, or nothing is asked"),
     ],
 )
 def test_impossible_tasks_are_refused(make, words: str) -> None:

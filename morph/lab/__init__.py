@@ -14,7 +14,7 @@ One file, `experiments/eNN_name.py`, that assigns `EXPERIMENT = Experiment(...)`
   changes the recipe. Where one recipe could favour a side, vary the learning rate over three values and give
   `best=Best("learning_rate", by=MEASURE)`: every arm alike is then compared at its own best, chosen by the mean over
   seeds (a best at the edge of those tried is reported as such).
-* `task`: `Text()`, `Recall(pairs=...)`, `Induction(run=...)` (`morph.lab.tasks`), or a function from the point.
+* `task`: `Text()`, `Recall(pairs=...)`, `Induction(...)` (`morph.lab.tasks`), or a function from the point.
 * `measures`: `Measure(name, read, unit, at="end"|"init", diverged=..., is_log=...)`, where `read` takes a `Trial`
   (`morph.lab.trial`: the model, the task, every step's loss, gradient and expert loads, all evaluations) and gives a
   number or a list. `morph.lab.probes` has the usual ones; put a measure that only one experiment needs in its own file.

@@ -201,19 +201,34 @@ class Recall(_Made):
 
 @dataclass(frozen=True)
 class Induction(_Made):
-    """A shuffled run of different tokens, read twice: from its second token on, the second reading can be foreseen.
+    """A shuffled run of different tokens, read over and over: from the second reading on, what follows can be foreseen.
 
-    What foresees it is a head that finds the last time the present token was read and copies what came next (Olsson et
-    al., 2022).
+        k₃ k₇ k₁ k₄ k₃ k₇ k₁ …    a run of 4; at its second k₃ and from there on, the next token is asked for
+
+    What foresees it is a head that finds the last time the present token was read and looks at what came next (Olsson
+    et al., 2022). How long the run is differs from sequence to sequence: where it did not, it would be enough to look
+    back so far, whatever stands there.
+
+    Attributes:
+        shortest, longest: how many tokens a run may have, both included.
+        tokens: how many there are to choose from.
+        read: S, tokens read in all.
     """
 
-    run: int = 16
+    shortest: int = 8
+    longest: int = 12
     tokens: int = 64
+    read: int = 24
     has_stem: bool = False
 
     def __post_init__(self) -> None:
-        if not 2 <= self.run <= self.tokens:
-            raise MorphError(f"run is {self.run}, but its tokens must differ: give 2 to tokens = {self.tokens}")
+        if not 2 <= self.shortest <= self.longest <= self.tokens:
+            raise MorphError(
+                f"runs have {self.shortest} to {self.longest} tokens, but these must differ: "
+                f"give at least 2 and at most tokens = {self.tokens}"
+            )
+        if self.read <= self.longest:
+            raise MorphError(f"read is {self.read}: give more than longest = {self.longest}, or nothing is asked")
 
     @property
     def vocabulary(self) -> int:
@@ -221,14 +236,14 @@ class Induction(_Made):
 
     @property
     def length(self) -> int:
-        return 2 * self.run
+        return self.read
 
     def _draw(self, raw: np.random.Philox, count: int) -> Arrays:
-        once = _shuffled(raw, count, self.tokens)[:, : self.run]
-        ids = np.concatenate((once, once), axis=1)
-        targets = np.full_like(ids, IGNORED)
-        targets[:, self.run : -1] = once[:, 1:]
-        return ids, targets
+        once = _shuffled(raw, count, self.tokens)[:, : self.longest]
+        lengths = self.shortest + (_raw(raw, count, 1) % np.uint64(self.longest - self.shortest + 1)).astype(np.int64)
+        place = np.arange(self.read + 1)[None]
+        text = np.take_along_axis(once, place % lengths, axis=1)
+        return text[:, :-1], np.where(place[:, :-1] < lengths, IGNORED, text[:, 1:])
 
 
 def _stream(seed: int, step: int, index: int) -> np.random.Philox:
