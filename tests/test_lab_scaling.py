@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import morph
+from morph.lab import recorded
 from morph.lab.experiments import e22_scaling
 from morph.lab.experiments.e22_scaling import EXPERIMENT, NEW, WIDTHS, at_width, exponent
 from morph.lab.fit import fit, measure, start
@@ -28,6 +29,16 @@ def test_widths_change_width_alone() -> None:
         sizes = [morph.count(at_width(number, width)).active.without_embeddings for width in WIDTHS]
         assert 12 < sizes[-1] / sizes[0] < 16
         assert {at_width(number, width).n_layers for width in WIDTHS} == {4}
+
+
+def test_rates_are_those_that_experiment_16_found_best() -> None:
+    found = recorded("learning-rates")
+    for name, number in e22_scaling.STAGES.items():
+        (arm,) = [arm for arm in found.arms if arm.startswith(f"{number}:")]
+        assert set(found.readings(arm, {}, "best rate").values()) == {e22_scaling.RATES[number]}
+        assert {cell.recipe.learning_rate for cell in EXPERIMENT.cells() if cell.arm == name} == {
+            e22_scaling.RATES[number]
+        }
 
 
 def test_a_cell_trains_every_width_at_a_rate_that_falls_with_it(
