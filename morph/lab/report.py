@@ -12,13 +12,14 @@ from morph.lab.spec import Claim, Point
 from morph.lab.verdict import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Interval
 
 HOW_TO_READ = """\
-Each experiment was declared before it ran: arms, grid, seeds, and for every claim the size that would count. What
-a declaration was shaped by (other people's papers, arithmetic, a pilot with other seeds) its file says. Arms with the
+Each experiment was declared before it ran: arms, grid, seeds, and for every claim the size that would count. What a
+declaration was shaped by (other people's papers, arithmetic, a pilot with other seeds) its file says. Arms with the
 same seed see the same batches, so differences are paired by seed; brackets hold their 95 % t-interval. A claim is
 *supported* when the whole interval lies on its side of the bound, *not supported* when the whole of it lies on the
-other, and *within noise* when the bound lies inside. About one interval in twenty misses the truth by luck alone, and
-all of it is small: models of some hundred thousand parameters, trained for minutes on a CPU. What an experiment does
-not show stands below it."""
+other, and *within noise* when the bound lies inside. Where every arm is shown at its own best learning rate, the rate
+was chosen by the very seeds and text that it is judged by, which flatters all arms alike. About one interval in twenty
+misses the truth by luck alone, and all of it is small: models of some hundred thousand parameters, trained for minutes
+on a CPU. What an experiment does not show stands below it."""
 
 
 _VERDICTS = (SUPPORTED, NOT_SUPPORTED, "within noise", UNDECIDED)

@@ -113,7 +113,7 @@ EXPERIMENT = Experiment(
             "last size", of="depth-scaled sandwich", against="depth-scaled sandwich, 6 layers", within=1.15, ratio=True,
         ),
         Claim(
-            "At the start, pre-norm's last block changes its stream less than a third as much as post-norm's",
+            "To what it reads, pre-norm's last block adds at the start less than a third as much as post-norm's",
             "last share", of="pre", against="post", less_than=1 / 3, ratio=True,
         ),
         Claim(  # Adam moves a gain by about the learning rate a step, here by less than 0.1 in all
@@ -134,11 +134,12 @@ EXPERIMENT = Experiment(
             needs=learned("depth-scaled sandwich", "sandwich"),
         ),
     ),
-    minutes=4,
+    minutes=3,
     not_shown="""
         Whether a large stream does harm: losses are not compared, and the learning rate is one. 50 steps are the
         beginning of a training, in which post-norm at this depth hardly learns (experiment 1 tells why); growth over
         many thousands of steps, the few features that become huge in large models, and overflow in half precision are
-        not seen. Sizes are means over all tokens and features.
+        not seen. Sizes are means over all tokens and features; what a block adds is taken before the norms that stand
+        on post-norm's stream.
     """,
 )  # fmt: skip

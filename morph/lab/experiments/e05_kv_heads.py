@@ -80,7 +80,7 @@ def draw(result: Result, figure: Any) -> None:
 
 
 COSTS = 0.03  # bits per byte, 1 % of some 3 bits: about what one key-value head cost Shazeer (WMT14, equal parameters)
-PAIR_TABLE = 3.38  # bits per byte of a table of byte pairs on the held-out text: below it, more than one byte is read
+PAIR_TABLE = 3.38  # bits per byte of a table of byte pairs counted on the held-out text itself, the best there can be
 READS = Need("bits per byte", "MHA", less_than=PAIR_TABLE)
 
 EXPERIMENT = Experiment(

@@ -4,7 +4,7 @@ Without it nothing bounds an attention score: |q · k| / √Dh grows with the we
 key, and its gradient vanishes. Dehghani et al. (ViT-22B, 2023) saw that end a training and normed queries and keys
 (Henry et al., 2020). Then |score| ≤ √Dh max|g_q| max|g_k| for gains g_q and g_k, which are learned. Wortsman et al.
 (2023) bring the same out in small models by raising the learning rate. Yang et al. (2025) report that it harms the
-reading of long texts.
+reading of long texts. Sizes of claims come from a trial of other code, four layers of width 64 at 0.003 and 0.03.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ EXPERIMENT = Experiment(
             of="QK-norm", against="without", more_than=0.1, at={"learning_rate": 3e-3},
         ),
     ),
-    minutes=5,
+    minutes=4,
     not_shown="""
         That scores ruin a training: at this size it survives them, with a higher loss. Rates are not tuned for either
         side, and no remedy but QK-norm is tried (a cap on scores, a penalty, clipping, a lower rate for queries and

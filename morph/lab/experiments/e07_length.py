@@ -1,11 +1,12 @@
 """7. Trained on 64 tokens, what does a model make of 512?
 
-A place that training never saw is a new row, a new angle, or a new number of keys to share the attention with. Press
-et al. (ALiBi, 2021) showed that sinusoid and rotation fail beyond the trained length, Kazemnejad et al. (2023) that
-models without position fail less. Peng et al. (YaRN, 2023) slow the rotations of a trained model, so that its new
-angles are old ones. A window never shows a distance that training did not: with 4 layers of 16 the stack reaches
-61 tokens, fewer than it was trained on, so that from there on its loss cannot depend on the place. What it rises by
-all the same is due to the texts, which are the same for all arms: the rise of others is held against it.
+A place that training never saw is a new row, a new angle, or a new number of keys to share the attention with. Press et
+al. (ALiBi, 2021) showed that sinusoid and rotation fail beyond the trained length, Kazemnejad et al. (2023) that models
+without position fail less. Peng et al. (YaRN, 2023) slow the rotations of a trained model, so that its new angles are
+old ones. A window never shows a distance that training did not: with 4 layers of 16 the stack reaches 61 tokens, fewer
+than it was trained on, so that from there on its loss cannot depend on the place. What it rises by all the same is due
+to the texts, which are the same for all arms: the rise of others is held against it. Which way losses go was known from
+a trial of other code at width 64; sizes of claims are well below what it saw.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ EXPERIMENT = Experiment(
     ),
     claims=(
         Claim("RoPE fails at angles it never saw", "rise", of="RoPE", against="window 16", more_than=0.5),
-        Claim("So does the added sinusoid, if less", "rise", of="sinusoid", against="window 16", more_than=0.2),
+        Claim("So does the added sinusoid", "rise", of="sinusoid", against="window 16", more_than=0.2),
         Claim("Rows that were never trained mislead", "rise", of="learned", against="window 16", more_than=0.5),
         Claim("Without position the loss rises too", "rise", of="NoPE", against="window 16", more_than=0.2),
         Claim("NoPE rises less than RoPE", "rise", of="NoPE", against="RoPE", less_than=-0.3),

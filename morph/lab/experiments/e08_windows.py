@@ -3,6 +3,9 @@
 A window's cache stops growing, so windows are mixed with layers that see all: 1 : 1 in Gemma 2 and gpt-oss, 3 : 1 in
 Olmo 3, 5 : 1 in Gemma 3, none in Mistral 7B. Twelve layers hold each of these ratios exactly. L layers of windows w can
 hear L (w - 1) + 1 tokens; how much a prediction depends on each of them is read from gradients (Luo et al., 2016).
+
+That windows cost nothing says something only where there was something to lose, so every claim about loss needs full
+attention to gain from far tokens. Those of no loss got this guard after the first results, which then said less.
 """
 
 from __future__ import annotations
@@ -123,20 +126,23 @@ EXPERIMENT = Experiment(
     ),
     shown=3,
     claims=(
-        Claim(
-            "Half the layers can be windows at no loss", "bits at 64-127", of="1 : 1", against="full", less_than=0.05
+        *(
+            Claim(
+                text, "bits at 64-127", of=arm, against="full", less_than=0.05, needs=(SOMETHING_TO_LOSE,)
+            )
+            for text, arm in (
+                ("Half the layers can be windows at no loss", "1 : 1"),
+                ("So can three in four", "3 : 1"),
+                ("So can five in six", "5 : 1"),
+            )
         ),
-        Claim(
-            "So can three in four", "bits at 64-127", of="3 : 1", against="full", less_than=0.05
-        ),
-        Claim("So can five in six", "bits at 64-127", of="5 : 1", against="full", less_than=0.05),
         Claim(
             "Windows of 8 in all layers cost loss", "bits at 64-127", of="all local", against="full", more_than=0.05,
             at={"window": 8}, needs=(SOMETHING_TO_LOSE,),
         ),
         Claim(
             "Windows of 32 in all layers cost none", "bits at 64-127", of="all local", against="full", less_than=0.05,
-            at={"window": 32},
+            at={"window": 32}, needs=(SOMETHING_TO_LOSE,),
         ),
         Claim(
             "Full attention looks mostly at the nearer half", "effective field", of="full", less_than=64,
@@ -157,11 +163,13 @@ EXPERIMENT = Experiment(
     ),
     minutes=10,
     not_shown="""
-        Text of bytes, where most of what can be foreseen follows from the last few: what windows cost where something
-        far away is needed is the matter of recall. 128 tokens are few; in long texts a global layer's share of the
-        cache grows, and the ratio with it: at 128 tokens windows of 32 keep a quarter of what a global layer does. One
-        learning rate for all. Gradients say how a prediction would change with a small change of an embedding, not
-        what the model would lose without that token, and one strong neighbour can hide many weak ones.
+        What windows cost a model that has learned to use far tokens: after 110 steps full attention gains nothing from
+        them, and windows are ahead of it. Text of bytes, where most of what can be foreseen follows from the last few:
+        what windows cost where something far away is needed is the matter of recall. 128 tokens are few; in long texts
+        a global layer's share of the cache grows, and the ratio with it: at 128 tokens windows of 32 keep a quarter of
+        what a global layer does. One learning rate for all. Gradients say how a prediction would change with a small
+        change of an embedding, not what the model would lose without that token, and one strong neighbour can hide many
+        weak ones.
     """,
     quick=Quick(steps=4, vary={"window": WINDOWS}),
     draw=draw,

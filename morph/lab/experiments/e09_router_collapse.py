@@ -1,7 +1,8 @@
 """9. What happens to a router that nothing holds in balance?
 
 An expert that is chosen more learns more and is chosen more. Fedus et al. (2021) add a loss against it, Wang et al.
-(2024) a bias on the choice that moves by a fixed step against the load.
+(2024) a bias on the choice that moves by a fixed step against the load. Sizes of claims come from a trial of other
+code, which looked at the load of one step.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ EXPERIMENT = Experiment(
         Claim("Left alone, experts die", "dead experts", of="none", more_than=1),
         *(
             Claim(
-                f"The fullest expert carries more without balance than with {arm}",
+                f"Over many steps the fullest expert carries more without balance than with {arm}",
                 "fullest expert over even", of="none", against=arm, more_than=2, ratio=True,
             )
             for arm in BALANCED
         ),
         Claim(
-            "Too large a step balances worse",
+            "Over many steps, too large a step balances worse",
             "fullest expert over even", of="bias, step 0.02", against="bias, step 0.003", more_than=1.2, ratio=True,
         ),
         *(
@@ -69,7 +70,10 @@ EXPERIMENT = Experiment(
     minutes=12,
     not_shown="""
         Whether imbalance costs quality in the long run: a few hundred steps are too few for unused experts to be
-        missed. What it costs in time when experts live on different devices is not measured at all. Loads are counted
-        over the second half of the training; in its first steps every router is even.
+        missed. What it costs in time when experts live on different devices is not measured at all. Loads are added up
+        over the second half of the training; in its first steps every router is even. An imbalance that swings from
+        step to step averages out of such sums, and too large a step of the bias makes it swing: in 30 steps of a look
+        afterwards, the fullest expert under a bias of step 0.02 carried 2.7 times an even load in the mean step, and
+        1.2 times over all of them. So these numbers do not tell whether large steps balance worse.
     """,
 )  # fmt: skip

@@ -48,7 +48,7 @@ def later(scores: Tensor, top_k: int, barred: int) -> Tensor:
 def without_favourites(trial: Trial) -> float | None:
     """What held-out text costs more, in bits a byte, when each token must do without its best eighth of the experts.
 
-    That is half of what it would have chosen; as many others take their place.
+    That is half of what it would have chosen (4 of 7 beside a shared expert); as many others take their place.
     """
     routers = [module for module in trial.model.modules() if isinstance(module, Router)]
     if not routers:
@@ -75,7 +75,7 @@ which with four bytes a token is this."""
 
 
 def balanced(*arms: str) -> tuple[Need, ...]:
-    """Balance must have worked: the fullest expert cannot carry more than four times an even load."""
+    """Balance must have worked: the fullest expert cannot carry more than some four times an even load."""
     return tuple(Need("fullest expert over even", arm, less_than=3) for arm in arms)
 
 
@@ -131,6 +131,7 @@ EXPERIMENT = Experiment(
         But for the routers, all mixtures hold 173,856 parameters, and a token meets 63,264 of them, as in the dense
         network. Routers grow with the experts: 768 parameters for 8, 1,536 for 16, 3,072 for 32, 2,976 for 31. So few
         bytes are read that experts have hardly had time to become different. What many small products cost on a device
-        is not measured. With and without the shared expert 4 routed ones are barred; the shared one goes on working.
+        is not measured. With and without the shared expert 4 routed ones are barred, of 7 or of 8; the shared one goes
+        on working. Loads are added up over steps: an imbalance that swings from step to step is not seen.
     """,
 )  # fmt: skip

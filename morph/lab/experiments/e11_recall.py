@@ -155,11 +155,11 @@ EXPERIMENT = Experiment(
         what a mixer does not learn in 600 steps cannot be held by its state, or cannot be found by this training: late
         gains near 0 exclude only that it was still on its way. Linear attention is lightning attention with one head (a
         fixed decay of 0.4 % a token in the first layer, none to speak of in the last). The decays of delta layers start
-        at almost none, since one head cannot leave long memories to another; they may learn to fade. All models get
-        the same short convolution over embeddings, so that joining a key with its value is not what is tested, and
-        delta layers have none of their own. Arms differ
-        in parameters, as their layers have different maps. KDA is left out: at this size its products take half as long
-        again as those of Gated DeltaNet.
+        at almost none, since one head cannot leave long memories to another; they may learn to fade. All models get the
+        same short convolution over embeddings, so that joining a key with its value is not what is tested, and delta
+        layers have none of their own. Arms differ in parameters, as their layers have different maps; delta and linear
+        layers differ in more than erasing (normed keys, a learned strength of writing and decay, another gate). KDA is
+        left out: at this size its products take half as long again as those of Gated DeltaNet.
     """,
     quick=Quick(steps=10, recipe={"evaluation_windows": 32, "evaluate_every": 5}),
     draw=draw,

@@ -2,7 +2,8 @@
 
 Dropout keeps a model from learning its text by heart (Srivastava et al., 2014). The Transformer of 2017 read its text
 many times and had 0.1; models that read each text once, from PaLM and Llama on, have none. So the same rates are tried
-on a text that is read once and on one read ten times, at equal steps: only the length of the text differs.
+on a text that is read once and on one read ten times, at equal steps: the length of the text differs, and with it the
+place it is taken from. The gap that counts as learned by heart was set after a pilot with other seeds.
 """
 
 from __future__ import annotations
@@ -119,11 +120,11 @@ EXPERIMENT = Experiment(
             for arm in ("dropout 0.1", "dropout 0.2")
         ),
         Claim(
-            "Read ten times, a text is learned by heart: the gap grows", "gap",
+            "Read ten times, a text is learned by heart: the gap grows, each at its best rate", "gap",
             of="none", more_than=0.3, at=TEN, against_at=ONCE,
         ),
         Claim(
-            "There dropout narrows the gap", "gap",
+            "There dropout narrows the gap, each at its own best rate", "gap",
             of="none", against="dropout 0.1", more_than=0.1, at=TEN, needs=(LEARNED_BY_HEART,),
         ),
     ),
@@ -131,8 +132,11 @@ EXPERIMENT = Experiment(
     not_shown="""
         Equal steps on a tenth of the text: how much text one should rather have is another question. The text read ten
         times is 10 kB, from one or two files, so part of every gap is that held-out files speak of other things; what
-        counts is how the gap moves. Steps are the same for all; ending early, the other remedy, is not tried, and
-        neither is more weight decay. Two layers of width 48: a larger model learns by heart sooner.
+        counts is how the gap moves. Arms are held against each other at their own best rates, and without dropout that
+        was the lowest, with 0.1 a higher one: learning less is a remedy, too, and a gap that is wider with dropout says
+        that it let the model learn more. At any one rate the gap of ten readings was narrower with dropout, by 0.17 to
+        1.1 bits with every seed (seen afterwards, and so no claim). Ending early and more weight decay are not tried.
+        Two layers of width 48: a larger model learns by heart sooner.
     """,
     quick=Quick(steps=10, vary={"epochs": (1, 10)}),
 )  # fmt: skip

@@ -1,11 +1,12 @@
 """15. What did the changes leave as it was? The arithmetic of a step, and where 6·N ends.
 
-Kaplan et al. (2020) count 2 FLOPs for each parameter that a token meets on the way forward, and twice as many on the
-way back: 6·N a token. That is of matrix products with weights alone. Scores are products of activations with each
-other, so attention adds to it with every token in sight; the table of the vocabulary is met as a whole by the head, and
-by the embedding not at all; experts that rest are not met.
+Kaplan et al. (2020; their N is without embeddings) count 2 FLOPs for each parameter that a token meets on the way
+forward, and twice as many on the way back: 6·N a token. That is of matrix products with weights alone. Scores are
+products of activations with each other, so attention adds to it with every token in sight; the table of the vocabulary
+is met as a whole by the head, and by the embedding not at all; experts that rest are not met.
 
-Counts are exact and a matter of shapes: seeds agree, and intervals have no width.
+Counts are exact and a matter of shapes: seeds agree, intervals have no width, and who writes a claim knows much of what
+will come. That the delta rule costs more was asked of FLOPs over 6·N first, and of FLOPs after a look.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ EXPERIMENT = Experiment(
             "visible kFLOPs of a token", of=STAGES[14], against=STAGES[13], ratio=True, more_than=1.1,
         ),
     ),
-    minutes=3,
+    minutes=2,
     not_shown="""
         Time: what runs how fast is a matter of kernels and memory, and FLOPs say little of it. The counter sees matrix
         products and triangular solves; norms, softmax, activations, rotations and short convolutions count nothing, and

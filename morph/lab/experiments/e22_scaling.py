@@ -128,9 +128,10 @@ EXPERIMENT = Experiment(
     not_shown="""
         The exponent of a scaling law: those are fitted to models that have learned what they can, over many powers of
         ten. Here 204,800 bytes are read and parameters grow fifteenfold: how fast a model learns decides, not how much
-        it can hold. Width alone grows, four layers stay. The rule for the rate is stated, not tested: where it is wrong
-        it bends both curves, and not surely by as much, and experiment 16 trained for fewer steps. Nine steps lie
-        between the two stages. Loss over tokens is not shown.
+        it can hold. Width alone grows, four layers stay. The rule for the rate is stated, not tested: it is applied to
+        all weights alike, where the paper spares the embedding and all vectors; where it is wrong it bends both curves,
+        and not surely by as much, and experiment 16 trained for fewer steps. Nine steps lie between the two stages.
+        Loss over tokens is not shown.
     """,
     quick=Quick(steps=12),
     draw=draw,

@@ -1,10 +1,11 @@
 """24. What does a trained model keep when its architecture changes?
 
 Training is the expensive part, so a new architecture is often given an old model's weights: grouped heads are made by
-averaging heads (Ainslie et al., 2023), experts by copying a dense network (Komatsuzaki et al., 2022). Both papers train
-on for a small share of the first training and report that little of it was lost. Here one model lives through all
-fourteen steps (`morph.upcycle`), with as many training steps in each stage, against models that were of their stage
-from the start and took as many steps in all.
+averaging heads (Ainslie et al., 2023), experts by copying a dense network (Komatsuzaki et al., 2022). They train on for
+a twentieth and for about half of the first training, and end with a model nearly as good as the old one, and a better
+one. Here one model lives through all fourteen steps (`morph.upcycle`), with as many training steps in each stage,
+against models that were of their stage from the start and took as many steps in all. Several sizes of claims were set
+after a pilot with other seeds.
 """
 
 from __future__ import annotations
@@ -176,8 +177,12 @@ EXPERIMENT = Experiment(
         ),
         Claim("In all, stage 9 from the start is better", "bits at stage 9", of=LIFE, against=FRESH[9], more_than=0.05),
         Claim(
-            "Not because a life restarts its optimizer",
+            "To restart the optimizer as often costs little",
             "bits at stage 9", of=RESTARTED, against=FRESH[9], less_than=0.1,
+        ),
+        Claim(  # added in review: restarts, which the claim above allows 0.1, could have been all of the 0.05 above it
+            "Stage 9 from the start is better even when it restarts its optimizer as often",
+            "bits at stage 9", of=LIFE, against=RESTARTED, more_than=0.05,
         ),
         Claim(
             "In all, stage 14 from the start is better",
