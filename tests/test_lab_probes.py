@@ -133,6 +133,9 @@ def test_loads_are_shares_of_an_even_one_over_the_last_steps(text: Text) -> None
     assert probes.expert_shares(looked).tolist() == [[1.5, 1.5, 0.0], [1.0, 0.75, 1.25]]
     assert probes.fullest_expert(looked) == pytest.approx((1.5 + 1.25) / 2)
     assert probes.dead_experts(looked) == 0.5
+    looked.steps = steps([1.0] * 4, [[[4, 0, 0], [9, 0, 0]]] * 2 + [[[8, 0, 4], [3, 3, 3]], [[0, 8, 4], [3, 3, 3]]])
+    assert probes.fullest_expert(looked) == 1.0, "what swings averages out"
+    assert probes.fullest_in_a_step(looked) == pytest.approx((2 + 1) / 2)
 
 
 def test_losses_over_steps(text: Text) -> None:

@@ -60,6 +60,11 @@ def without_the_last_measure(e: Experiment) -> Experiment:
     return replace(e, measures=e.measures[:-1])
 
 
+def without_the_last_trained_measure(e: Experiment) -> Experiment:
+    last = [measure for measure in e.measures if measure.at == "end"][-1]
+    return replace(e, measures=tuple(measure for measure in e.measures if measure != last), claims=(), best=None)
+
+
 @pytest.mark.parametrize(
     ("change", "is_new"),
     [
@@ -82,6 +87,13 @@ def test_a_cells_name_follows_from_what_its_numbers_follow_from(
     change: Callable[[Experiment], Experiment], is_new: bool
 ) -> None:
     assert (cell(change(EXPERIMENT)).key != cell(EXPERIMENT).key) == is_new
+
+
+def test_a_procedure_reads_all_measures_of_an_untrained_cell_too() -> None:
+    untrained = replace(EXPERIMENT, arms=(Arm("rope", CONFIG, is_trained=False),))
+    assert cell(untrained).key == cell(without_the_last_trained_measure(untrained)).key
+    read = replace(untrained, procedure=lambda cell, on_step: {})
+    assert cell(read).key != cell(without_the_last_trained_measure(read)).key
 
 
 def test_seed_format_and_torch_are_part_of_the_name(monkeypatch: pytest.MonkeyPatch) -> None:

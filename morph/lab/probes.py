@@ -179,13 +179,27 @@ def first_gradient(trial: Trial) -> float:
 # ---- experts ---------------------------------------------------------------------------------------------------------
 
 
-def expert_shares(trial: Trial, share: float = 0.5) -> Tensor:
-    """Each expert's share of the choices over an even share, (layers, E), over the last `share` of the steps."""
+def expert_loads(trial: Trial, share: float = 0.5) -> Tensor:
+    """How often each expert was chosen, (steps, layers, E), in the last `share` of the steps."""
     loads = [step.load for step in trial.steps if step.load is not None]
     if not loads:
         raise MorphError("this model has no routed experts, or was not trained: measure loads of a trained MoE")
-    total = torch.stack(loads[-max(1, round(share * len(loads))) :]).double().sum(dim=0)
+    return torch.stack(loads[-max(1, round(share * len(loads))) :]).double()
+
+
+def expert_shares(trial: Trial) -> Tensor:
+    """Each expert's share of the choices over an even share, (layers, E), over the last half of the steps."""
+    total = expert_loads(trial).sum(dim=0)
     return total / total.mean(dim=-1, keepdim=True)
+
+
+def fullest_in_a_step(trial: Trial) -> float:
+    """The fullest expert of each step over an even one, mean over steps and layers: what swings does not average out.
+
+    Above 1 even where choices are drawn at random: some 1.2 for 1024 choices over 16 experts.
+    """
+    loads = expert_loads(trial)
+    return float((loads.amax(dim=-1) / loads.mean(dim=-1)).mean())
 
 
 def fullest_expert(trial: Trial) -> float:

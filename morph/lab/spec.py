@@ -177,7 +177,9 @@ class Cell:
 
     def identity(self) -> dict[str, Any]:
         """What the cell's numbers follow from, as plain values."""
-        measures = [m.name for m in self.experiment.measures if self.is_trained or m.at == "init"]
+        measures = [
+            m.name for m in self.experiment.measures if self.is_trained or m.at == "init" or self.experiment.procedure
+        ]
         altered = {} if self.alter is None else {"alter": self.alter.__qualname__}
         return altered | {
             "format": FORMAT,
