@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from morph.config import Attention, Interleaved, ModelConfig, SlidingWindow
+from morph.errors import MorphError
 from morph.folder import Folder
 from morph.forks import config_of, name_of
 from morph.model import Decoder
@@ -42,6 +43,8 @@ def carry_over(path: str | Path, to: str, out: Path | None = None) -> tuple[Repo
     target = config_of(to, size_like(folder.config))
     out = out or folder.path.parent / f"{folder.path.resolve().name}-{name}"
     require_free(out, "--out", "remove it first")
+    if out.resolve().is_relative_to(folder.path.resolve()):
+        raise MorphError(f"--out {out} lies in {folder.path}, which is left as it is: give a folder elsewhere")
     plan(folder.config, _as_long(target, folder.config))
     model = folder.model()
     done, report = upcycle(model, _as_long(target, folder.config), ids=_text(folder))

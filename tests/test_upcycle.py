@@ -13,7 +13,19 @@ from torch import Tensor
 import morph
 from morph import cli
 from morph.carrying import REPORT, carry_over, size_like
-from morph.config import Attention, GatedMLP, LayerNorm, LearnedPosition, ModelConfig, NoPosition
+from morph.config import (
+    Attention,
+    FullWidthRMSNorm,
+    GatedMLP,
+    LayerNorm,
+    LayerNormNoBias,
+    LearnedPosition,
+    ModelConfig,
+    NoPosition,
+    RMSNorm,
+    Softcap,
+    ZeroCentredRMSNorm,
+)
 from morph.errors import MorphError
 from morph.forks import config_of
 from morph.model import Decoder
@@ -111,6 +123,38 @@ def test_the_seed_decides_what_is_drawn() -> None:
     assert torch.equal(rows(1), rows(1)) and not torch.equal(rows(1), rows(2))
 
 
+def test_nothing_that_stands_around_the_call_is_touched_or_felt() -> None:
+    """Gradients, random numbers and ids stay; autocast and inference mode reach neither the numbers nor the model."""
+    model = stage_model(9).train()
+    ids = random_ids(model, 2, 30)
+    model.loss(ids[:, :-1], ids[:, 1:]).total.backward()
+    grads = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}  # type: ignore[union-attr]
+    given, state = ids.clone(), torch.get_rng_state()
+    plain, report = morph.upcycle(model, stage(10, "nano"), ids=ids, noise=0.1)
+    assert all(torch.equal(parameter.grad, grads[name]) for name, parameter in model.named_parameters())  # type: ignore[arg-type]
+    assert torch.equal(ids, given) and torch.equal(torch.get_rng_state(), state)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert morph.upcycle(model, stage(10, "nano"), ids=ids, noise=0.1)[1] == report
+    with torch.inference_mode():
+        new, _ = morph.upcycle(model, stage(10, "nano"), ids=ids, noise=0.1)
+    new.loss(ids[:, :-1], ids[:, 1:]).total.backward()
+    assert all(parameter.grad is not None for parameter in new.parameters())
+    assert all(torch.equal(tensor, plain.state_dict()[name]) for name, tensor in new.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("0", "rope"), ("4", "hybrid"), ("hybrid", "mtp"), ("attention-sink", "attention-sink+qkv-bias")],
+)
+def test_a_carried_model_reads_with_a_cache_as_without(before: str, after: str) -> None:
+    new, _ = morph.upcycle(stage_model(before, dtype=torch.float64), config_of(after, "nano"))
+    ids = random_ids(new, 2, 24)
+    cache = new.new_cache(2)
+    with torch.no_grad():
+        steps = [new(ids[:, a:b], cache=cache) for a, b in ((0, 7), (7, 8), (8, 20), (20, 24))]
+    assert relative_error(torch.cat(steps, 1), logits(new, ids)) < EXACT
+
+
 # ---- identities ------------------------------------------------------------------------------------------------------
 
 
@@ -126,6 +170,28 @@ def test_layer_norm_becomes_rms_norm_exactly_where_nothing_is_lost() -> None:
     error, report = carried(model, target)
     assert error < EXACT and report.moves[0].kind == "function-preserving" and report.moves[0].told.lost == ()
     assert report.moves[0].difference < EXACT * report.largest
+
+
+@pytest.mark.parametrize("eps", [1e-6, 1e-1])
+def test_another_epsilon_is_another_function_and_told(eps: float) -> None:
+    config = centred_case(bias=False)
+    config = replace(config, norm=LayerNormNoBias(eps=1e-5))
+    error, report = carried(stage_model(config, dtype=torch.float64), replace(config, norm=RMSNorm(eps=eps)))
+    assert error > 1e-7 and report.moves[0].kind == "recipe"
+    assert report.moves[0].told.lost == (f"the norms' ε, 1e-05, which is {eps:g} now",)
+    config = stage(8, ODD)
+    attention = replace(config.attention, qk_norm=ZeroCentredRMSNorm(eps=eps))  # type: ignore[type-var]
+    model = stage_model(config, dtype=torch.float64)
+    error, report = carried(model, replace(config, norm=ZeroCentredRMSNorm(), attention=attention))
+    assert error > 1e-8 and report.moves[0].kind == "recipe" and "ε" in report.moves[0].told.lost[0]
+
+
+@pytest.mark.parametrize("qk_norm", [None, FullWidthRMSNorm()])
+def test_norms_of_queries_that_have_no_recipe_are_refused_beside_a_zero_centred_norm(qk_norm: Any) -> None:
+    config = stage(8, ODD)
+    attention = replace(config.attention, qk_norm=qk_norm)  # type: ignore[type-var]
+    with pytest.raises(MorphError, match=r"no recipe carries attention\.qk_norm"):
+        plan(config, replace(config, norm=ZeroCentredRMSNorm(), attention=attention))
 
 
 def test_a_table_of_places_is_centred_too() -> None:
@@ -164,12 +230,14 @@ def test_the_key_bias_alone_can_go_where_keys_are_not_turned() -> None:
             parameter.data.zero_()
     error, report = carried(model, stage(3, ODD))
     assert error < EXACT and report.moves[0].kind == "function-preserving"
-    turned = stage_model(replace(stage(4, ODD), bias=True), dtype=torch.float64)
-    for name, parameter in turned.named_parameters():
-        if name.endswith(".bias") and "k_proj" not in name:
-            parameter.data.zero_()
-    error, report = carried(turned, stage(4, ODD))
-    assert error > 1e-6 and report.moves[0].told.lost == ("the biases",)
+    capped = replace(stage(3, ODD), attention=replace(stage(3, ODD).attention, softcap=Softcap(cap=2.0)))  # type: ignore[type-var]
+    for config in (stage(4, ODD), capped):
+        other = stage_model(replace(config, bias=True), dtype=torch.float64)
+        for name, parameter in other.named_parameters():
+            if name.endswith(".bias") and "k_proj" not in name:
+                parameter.data.zero_()
+        error, report = carried(other, config)
+        assert error > 1e-6 and report.moves[0].told.lost == ("the biases",)
 
 
 def test_a_sinusoid_can_be_written_down_as_rows() -> None:
@@ -271,6 +339,20 @@ def test_experts_made_of_a_dense_network_compute_what_it_did(size: Size, last: i
     error, report = carried(model, stage(last, size))
     assert error < EXACT
     assert all(move.difference < EXACT * report.largest for move in report.moves)
+
+
+def test_biases_that_experts_have_no_place_for_are_told() -> None:
+    config = replace(stage(9, ODD), bias=True)
+    model = stage_model(config, dtype=torch.float64)
+    error, report = carried(model, replace(stage(10, ODD), bias=True))
+    assert (
+        error > 1e-3 and report.moves[0].kind == "recipe" and "the biases of the dense" in report.moves[0].told.lost[0]
+    )
+    for name, parameter in model.named_parameters():
+        if "feed_forward" in name and name.endswith(("gate.bias", "up.bias", "down.bias")):
+            parameter.data.zero_()
+    error, report = carried(model, replace(stage(10, ODD), bias=True))
+    assert error < EXACT and report.moves[0].kind == "function-preserving"
 
 
 def test_finer_experts_compute_what_trained_ones_did() -> None:
@@ -426,6 +508,15 @@ def test_slices_that_do_not_fit_and_other_sizes_are_refused() -> None:
         ({"steepness": 0.0}, "steepness is 0"),
         ({"steepness": float("nan")}, "steepness is nan"),
         ({"noise": -1.0}, "noise is -1"),
+        ({"noise": "0.1"}, "noise is '0.1': give 0, or a share"),
+        ({"steepness": None}, "steepness is None: give a number above 0"),
+        ({"steepness": True}, "steepness is True"),
+        ({"seed": 1.5}, "seed is 1.5: give a whole number from 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"ids": [[1, 2]]}, "ids is a list: give a tensor"),
+        ({"ids": torch.zeros(1, 2, dtype=torch.long, device="meta")}, "ids is a meta tensor"),
+        ({"ids": torch.zeros(1, 0, dtype=torch.long)}, "give a non-empty"),
+        ({"ids": torch.full((1, 2), 256)}, "token id 256 is out of range"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
@@ -434,6 +525,21 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> Non
         morph.upcycle(model, **({"config": stage(4, "nano")} | arguments))  # type: ignore[arg-type]
     with pytest.raises(MorphError, match="give a model with numbers"):
         morph.upcycle(morph.build(stage(3, "nano"), device="meta"), stage(4, "nano"))
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    broken = morph.build(stage(5, "nano"))
+    broken.blocks[1].feed_forward.up.weight.data[3, 3] = float("nan")  # type: ignore[union-attr,operator]
+    with pytest.raises(MorphError, match="logits are not finite, it has diverged"):
+        morph.upcycle(broken, stage(6, "nano"))
+    half = morph.build(stage(4, "nano")).half()
+    assert morph.upcycle(half, stage(5, "nano"))[0].embedding.weight.dtype == torch.float16
+    with pytest.raises(MorphError, match=r"blocks\.0\.feed_forward\.up\.weight does not fit float16"):
+        morph.upcycle(half, stage(5, "nano"), steepness=9e5)
+    silent = morph.build(stage(0, "nano"))
+    for parameter in silent.parameters():
+        parameter.data.zero_()
+    assert morph.upcycle(silent, stage(14, "nano"))[1].difference == 0
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
@@ -470,6 +576,8 @@ def test_folders_that_are_there_and_changes_without_recipe_leave_nothing_behind(
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(MorphError, match="exists already and is never overwritten"):
         carry_over(run.path, "13", taken)
+    with pytest.raises(MorphError, match=r"lies in .*run, which is left as it is"):
+        carry_over(run.path, "13", run.path / "checkpoints" / "step-000009")
     with pytest.raises(MorphError, match="no recipe carries"):
         carry_over(run.path, "lightning")
     with pytest.raises(MorphError, match="unknown stage 'hybird'"):

@@ -185,9 +185,11 @@ def experts(move: Move) -> Told:
     spec = move.new.config.feed_forward
     assert isinstance(spec, MoE)
     k, groups = spec.top_k, spec.n_experts // spec.top_k
-    generator = torch.Generator().manual_seed(move.options.seed)
+    generator, has_bias = torch.Generator().manual_seed(move.options.seed), False
     for at, _, _ in move.blocks():
         own = f"{at}.feed_forward"
+        dropped = [name for name in (f"{own}.{part}.bias" for part in ("gate", "up", "down")) if move.had(name)]
+        has_bias |= any(bool(move.was(name).any()) for name in dropped)
         rows = move.now(f"{own}.router.logits.weight")
         move.put(f"{own}.router.logits.weight", rows[::k].repeat_interleave(k, dim=0))
         for matrix in ("gate", "up", "down"):
@@ -202,9 +204,10 @@ def experts(move: Move) -> Told:
         f"{groups} groups of {k} experts, a group the {k} slices of the dense network; fresh router rows, equal within "
         f"a group"
     )
+    lost = ("the biases of the dense network, which experts have no place for",) if has_bias else ()
     if not move.options.noise:
-        return Told("function-preserving", how)
-    return Told("recipe", f"{how}; noise of {move.options.noise:g} of their size added to experts")
+        return Told("recipe" if lost else "function-preserving", how, lost)
+    return Told("recipe", f"{how}; noise of {move.options.noise:g} of their size added to experts", lost)
 
 
 def to_finer(config: ModelConfig, target: ModelConfig) -> ModelConfig | None:

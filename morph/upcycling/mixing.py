@@ -202,7 +202,7 @@ def hybrid(move: Move) -> Told:
         x = move.read_by(own)
         gate = OPEN * fit(x, torch.ones_like(x[:, :1])).T
         move.put(f"{own}.z_proj.weight", gate.expand_as(move.now(f"{own}.z_proj.weight")))
-        size = rms(move.seen[f"{own}.heads"]) / rms(torch.nn.functional.silu(x @ gate.T))
+        size = rms(move.seen[f"{own}.heads"]) / (rms(torch.nn.functional.silu(x @ gate.T)) or 1.0)
         move.put(f"{own}.o_proj.weight", move.was(f"{own}.o_proj.weight") * size)
     return Told(
         "fresh",

@@ -15,13 +15,15 @@ from morph.config import (
     LogitScale,
     ModelConfig,
     NoPosition,
+    Norm,
+    QKNorm,
     RMSNorm,
     Rotary,
     Sinusoid,
     ZeroCentredRMSNorm,
 )
 from morph.nn.attention import SoftmaxAttention
-from morph.upcycling.move import Move, Told, readers, rms, writers
+from morph.upcycling.move import Kind, Move, Told, readers, rms, writers
 
 # ---- where the norms stand -------------------------------------------------------------------------------------------
 
@@ -52,7 +54,7 @@ def pre_norm(move: Move) -> Told:
                     move.put(name, scale * move.was(name))
             last = {part: move.was(f"{at}.{half}_norm.{part}") for part in last if move.had(f"{at}.{half}_norm.{part}")}
             total = x + move.seen[f"{at}.{half}_delta"].double()
-            scale *= float(total.std(-1, correction=0).mean()) / rms(last["weight"])  # type: ignore[arg-type]
+            scale *= float(total.std(-1, correction=0).mean()) / (rms(last["weight"]) or 1.0)  # type: ignore[arg-type]
             x = move.seen[f"{at}.{end}"].double()
     for part, value in last.items():
         assert value is not None
@@ -89,7 +91,7 @@ def rms_norm(move: Move) -> Told:
     (Ashkboos et al., 2024), and each shift goes through the following matrix into its bias. With nothing lost on the
     way both models are the same function.
     """
-    config, lost = move.new.config, []
+    config, lost = move.new.config, _epsilon(move.old.config.norm, move.new.config.norm)
     offset = 1.0 if isinstance(config.norm, ZeroCentredRMSNorm) else 0.0
     if offset:
         for name in move.names():
@@ -98,7 +100,7 @@ def rms_norm(move: Move) -> Told:
             ):
                 move.add(name, torch.full_like(move.now(name), -offset))
     if config.placement != "pre":
-        lost = ["the mean of every token, which these placements do not let the writers take off", "the norms' shifts"]
+        lost += ["the mean of every token, which these placements do not let the writers take off", "the norms' shifts"]
         return Told("recipe", "gains copied", tuple(lost))
     for at, block, _ in move.blocks():
         for name, axis in writers(move, at).items():
@@ -114,6 +116,13 @@ def rms_norm(move: Move) -> Told:
     lost += _centre_ends(move)
     how = "writers of the stream centred, shifts moved through the next matrix into its bias, gains copied"
     return Told("recipe" if lost else "function-preserving", how, tuple(lost))
+
+
+def _epsilon(before: Norm | QKNorm | None, after: Norm | QKNorm | None) -> list[str]:
+    """What is lost where both norms hold another ε."""
+    if before is None or after is None or before.eps == after.eps:
+        return []
+    return [f"the norms' ε, {before.eps:g}, which is {after.eps:g} now"]
 
 
 def _shift(move: Move, norm: str) -> Tensor:
@@ -146,7 +155,9 @@ def to_zero_centred(config: ModelConfig, target: ModelConfig) -> ModelConfig | N
     if not wanted or not config.norm.kind.startswith("rms"):
         return None
     held, asked = config.attention, target.attention
-    if isinstance(held, Attention) and isinstance(asked, Attention) and isinstance(held.qk_norm, RMSNorm):
+    if not isinstance(held, Attention) or not isinstance(asked, Attention):
+        return replace(config, norm=target.norm)
+    if isinstance(held.qk_norm, RMSNorm) and isinstance(asked.qk_norm, ZeroCentredRMSNorm):
         held = replace(held, qk_norm=asked.qk_norm)
     return replace(config, norm=target.norm, attention=held)
 
@@ -156,7 +167,12 @@ def zero_centred(move: Move) -> Told:
     for (name, old), (_, new) in zip(move.old.named_modules(), move.new.named_modules(), strict=True):
         if type(old) is not type(new) and move.has(f"{name}.weight"):
             move.put(f"{name}.weight", move.was(f"{name}.weight") - 1)
-    return Told("function-preserving", "1 taken off every stored gain")
+    before, after = move.old.config, move.new.config
+    lost = _epsilon(before.norm, after.norm)
+    if isinstance(before.attention, Attention) and isinstance(after.attention, Attention):
+        lost += _epsilon(before.attention.qk_norm, after.attention.qk_norm)
+    kept: Kind = "recipe" if lost else "function-preserving"
+    return Told(kept, "1 taken off every stored gain", tuple(dict.fromkeys(lost)))
 
 
 # ---- biases ----------------------------------------------------------------------------------------------------------
@@ -168,7 +184,9 @@ def to_no_bias(config: ModelConfig, target: ModelConfig) -> ModelConfig | None:
 
 
 def no_bias(move: Move) -> Told:
-    """They are dropped. A key's bias adds the same to all scores of a query, unless keys are turned or normed."""
+    """They are dropped. A key's bias adds the same to all scores of a query, which says nothing unless keys are turned
+    or normed, or scores meet a cap or a sink.
+    """
     lost = []
     for name in move.old.state_dict():
         if move.has(name) or not move.was(name).any():
@@ -176,7 +194,7 @@ def no_bias(move: Move) -> Told:
         at, _, what = name.rpartition(".attention.")
         attention = move.old.get_submodule(f"{at}.attention") if at else None
         is_plain = isinstance(attention, SoftmaxAttention) and attention.rope is None and attention.k_norm is None
-        if what == "k_proj.bias" and is_plain and attention.sink is None:  # type: ignore[union-attr]
+        if what == "k_proj.bias" and is_plain and attention.sink is None and attention.cap is None:  # type: ignore[union-attr]
             continue
         lost.append(name)
     what = "the biases" if any("k_proj" in name for name in lost) else "the biases, but for those of keys"

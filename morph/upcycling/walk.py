@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from morph.config import ModelConfig, PerLayer, diff
-from morph.errors import MorphError
+from morph.errors import MorphError, short
 from morph.model import Decoder
 from morph.upcycling import feedforward, mixing, stream
 from morph.upcycling.move import Kind, Move, Options, Told
@@ -159,7 +159,6 @@ def texts(config: ModelConfig, seed: int) -> Tensor:
     return torch.randint(0, config.vocab_size, (TEXTS, length), generator=torch.Generator().manual_seed(seed))
 
 
-@torch.no_grad()
 def upcycle(
     model: Decoder,
     config: ModelConfig,
@@ -184,18 +183,30 @@ def upcycle(
         noise: what is added to experts made as copies, relative to their size; 0 keeps the function.
 
     Returns:
-        The new model, in the precision and mode of the old, and the report.
+        The new model, in the precision and mode of the old, and the report, whose differences are of fp64.
 
     Raises:
-        MorphError: for a difference that no recipe carries over, before anything is computed.
+        MorphError: for a difference that no recipe carries over, before anything is computed; for a model whose logits
+            are not finite, and for numbers that its precision cannot hold.
     """
-    _check(model, config, steepness, noise)
-    walk = plan(model.config, config)
-    place, dtype, was_training = model.embedding.weight.device, model.embedding.weight.dtype, model.training
-    ids = texts(model.config, seed) if ids is None else ids.cpu()
     options = Options(seed, steepness, noise)
+    _check(model, config, ids, options)
+    walk = plan(model.config, config)
+    ids = texts(model.config, seed) if ids is None else ids.cpu()
+    # Whatever stands around the call: parameters that can be trained, and no autocast in what is measured.
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        return _carry(model, walk, ids, options)
+
+
+def _carry(
+    model: Decoder, walk: list[tuple[Rule, ModelConfig]], ids: Tensor, options: Options
+) -> tuple[Decoder, Report]:
+    """Make the moves of a walk."""
+    place, dtype, was_training = model.embedding.weight.device, model.embedding.weight.dtype, model.training
     first = here = copy.deepcopy(model).cpu().double().eval()
     start = before = first(ids)
+    if not start.isfinite().all():
+        raise MorphError("the model's logits are not finite, it has diverged: give it as it was at an earlier step")
     moves = []
     for rule, following in walk:
         move = Move(here, following, ids, options)
@@ -204,7 +215,10 @@ def upcycle(
         moves.append(_carried(rule, move, told, before, after))
         here, before = move.new, after
     report = Report(tuple(moves), _gap(start, before), float(start.abs().max()))
-    return here.to(place, dtype).train(was_training), report
+    new = here.to(place, dtype).train(was_training)
+    if bad := next((name for name, tensor in new.state_dict().items() if not tensor.isfinite().all()), None):
+        raise MorphError(f"{bad} does not fit {str(dtype).removeprefix('torch.')}: give the model as float32")
+    return new, report
 
 
 def _carried(rule: Rule, move: Move, told: Told, before: Tensor, after: Tensor) -> Carried:
@@ -221,14 +235,22 @@ def _gap(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def _check(model: Decoder, config: ModelConfig, steepness: float, noise: float) -> None:
+def _check(model: Decoder, config: ModelConfig, ids: Tensor | None, options: Options) -> None:
     if not isinstance(model, Decoder) or model.embedding.weight.is_meta:
         raise MorphError(
             "give a model with numbers in it, as morph.build, morph.train.load_model or morph.hf.load returns"
         )
     if not isinstance(config, ModelConfig):
         raise MorphError(f"config is a {type(config).__name__}; give one such as morph.stage('gqa', 'nano')")
-    if not 0 < steepness < 1e6:
-        raise MorphError(f"steepness is {steepness}: give a number above 0, such as 4")
-    if not 0 <= noise < 1e3:
-        raise MorphError(f"noise is {noise}: give 0, or a share such as 0.01")
+    if ids is not None and (not isinstance(ids, Tensor) or ids.is_meta):
+        given = "a meta tensor" if isinstance(ids, Tensor) else f"a {type(ids).__name__}"
+        raise MorphError(f"ids is {given}: give a tensor (B, S) of token ids, or None to have some drawn")
+    if not isinstance(options.seed, int) or isinstance(options.seed, bool) or not 0 <= options.seed < 2**32:
+        raise MorphError(f"seed is {short(options.seed)}: give a whole number from 0 to {2**32 - 1}")
+    for name, value, least, such in (
+        ("steepness", options.steepness, 1e-6, "a number above 0, such as 4"),
+        ("noise", options.noise, 0.0, "0, or a share such as 0.01"),
+    ):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not least <= value < 1e6:
+            raise MorphError(f"{name} is {short(value)}: give {such}")
