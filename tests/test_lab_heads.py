@@ -130,4 +130,6 @@ def test_only_the_last_layer_of_stage_9_can_see_the_place_that_is_asked_for() ->
 
 
 def test_only_the_last_layer_of_stage_14_has_weights() -> None:
-    assert {layer for layer, _ in heads.previous_token_scores(trial(14))} == {3}
+    t = trial(14)
+    assert {layer for layer, _ in heads.previous_token_scores(t)} == {3}
+    assert heads.layers_between(t) is None

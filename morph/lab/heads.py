@@ -132,9 +132,12 @@ def induction_by_layer(trial: Trial) -> list[float]:
     return by_layer(induction_scores(trial), trial.config.n_layers)
 
 
-def layers_between(trial: Trial) -> float:
-    """Layers from the best previous-token head up to the best induction head."""
-    return float(best(induction_scores(trial))[0] - best(previous_token_scores(trial))[0])
+def layers_between(trial: Trial) -> float | None:
+    """Layers from the best previous-token head up to the best induction head; None where one layer alone has heads."""
+    scores = induction_scores(trial)
+    if len({layer for layer, _ in scores}) < 2:
+        return None
+    return float(best(scores)[0] - best(previous_token_scores(trial))[0])
 
 
 def added_without_induction_head(trial: Trial) -> float:
