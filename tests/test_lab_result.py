@@ -186,6 +186,15 @@ def test_a_file_gives_the_result_back_and_holds_what_follows(tmp_path: Path) -> 
         ("declared/arms/0/name", 5, "arms[0]: name is 5"),
         ("declared/question", None, "declared: question is None"),
         ("versions", {}, "versions lacks 'morph'"),
+        ("cells/1/readings/loss", float("nan"), "cells[1]: reading 'loss' is not a finite number"),
+        ("cells/1/readings/curve", [1.0, "x"], "cells[1]: reading 'curve' is not a finite number"),
+        ("cells/1/readings/curve", [], "reading 'curve' is not"),
+        ("cells/2/point", {}, "cells[2] is at no point of the grid"),
+        ("declared/recipe", {}, "recipe lacks 'steps'"),
+        ("declared/claims/0", {"text": "x"}, "holds no claims that can be judged (KeyError('needs'))"),
+        ("declared/claims/0/less_than", None, "a claim needs a bound"),
+        ("declared/claims/0/less_than", "x", "holds no claims that can be judged (TypeError"),
+        ("declared/best", {"by": "loss"}, "holds no claims that can be judged (TypeError"),
     ],
 )
 def test_a_damaged_file_is_named_with_its_entry(tmp_path: Path, place: str, value: Any, words: str) -> None:
@@ -199,6 +208,26 @@ def test_a_damaged_file_is_named_with_its_entry(tmp_path: Path, place: str, valu
     with pytest.raises(MorphError) as caught:
         Result.load(tmp_path / "r.json")
     assert str(tmp_path / "r.json") in str(caught.value) and words in str(caught.value)
+
+
+def lacking(arm: str) -> Result:
+    """One arm diverged with every seed, and has no readings."""
+    e = experiment(LESS)
+    gone = {"readings": dict.fromkeys(("loss", "curve", "steps", "stream")), "steps": 1, "diverged_at": 1}
+    return result(e, **{c.key: gone | {"cpu_seconds": 1.0} for c in e.cells() if c.arm == arm})
+
+
+def test_a_plot_that_lacks_an_arm_is_the_usual_one(tmp_path: Path) -> None:
+    def draw(found: Result, part: Any) -> None:
+        part.subplots().plot([1], [1])
+        part.axes[0].set_title(found.readings("silu", found.points[0], "loss")[0])  # KeyError
+
+    plot(lacking("silu"), tmp_path / "usual.png")
+    plot(lacking("silu"), tmp_path / "own.png", draw)
+    assert (tmp_path / "own.png").read_bytes() == (tmp_path / "usual.png").read_bytes()
+    assert "undecided: silu has no loss with seed 0" in section(lacking("silu"))
+    with pytest.raises(KeyError):  # where nothing is lacking, it is a mistake
+        plot(result(experiment(LESS)), tmp_path / "own.png", lambda found, part: {}["nothing"])
 
 
 def test_missing_cells_are_counted() -> None:

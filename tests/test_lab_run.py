@@ -165,10 +165,29 @@ def test_a_damaged_cell_and_a_busy_folder_are_refused(tmp_path: Path) -> None:
     path.write_text('{"steps": 3}')
     with pytest.raises(MorphError, match="lacks 'readings': remove it, and it is computed again"):
         runner.run([MODULE], tmp_path)
+    path.write_text('{"readings": {"loss": NaN}, "steps": 3, "diverged_at": null, "cpu_seconds": 1}')
+    with pytest.raises(MorphError, match=r"reading 'loss' is not a finite number.*remove it, and it is computed again"):
+        runner.run([MODULE], tmp_path)
     with lock(tmp_path / ".lock"), pytest.raises(MorphError, match="wait for it or choose another --out"):
         runner.run([MODULE], tmp_path)
     with pytest.raises(MorphError, match="workers is 999"):
         runner.run([MODULE], tmp_path, workers=999)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(float("nan"), None), (float("-inf"), None), ([1.0, float("nan")], None), ([], None), (None, None),
+     (torch.tensor(1.23456789), 1.23457), (torch.ones(2), [1.0, 1.0]), (True, 1.0)],
+)  # fmt: skip
+def test_what_is_no_finite_number_is_no_reading(given: object, kept: object) -> None:
+    e = replace(EXPERIMENT, procedure=lambda cell, on_step: {"loss": given})  # type: ignore[dict-item,return-value]
+    assert measure(e.cells(quick=True)[0])["readings"] == {"loss": kept}
+
+
+def test_a_procedure_gives_what_was_declared() -> None:
+    e = replace(EXPERIMENT, procedure=lambda cell, on_step: {"loss": 1.0, "los": 1.0})
+    with pytest.raises(MorphError, match="the procedure gives 'los', and no measure is declared so"):
+        measure(e.cells(quick=True)[0])
 
 
 def test_the_catalogue_holds_each_experiment_under_its_own_name() -> None:

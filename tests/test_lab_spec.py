@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -117,6 +118,8 @@ def claims(**changes: Any) -> dict[str, Any]:
         ({"seeds": (0, 1, 1)}, "its seeds have 1 twice"),
         ({"arms": (Arm("rope", CONFIG), Arm("rope", CONFIG))}, "its arms have 'rope' twice"),
         ({"arms": ()}, "it has no arms"),
+        ({"arms": (Arm("rope", CONFIG, alter=lambda m: None),)}, "alter of 'rope' has no name of its own"),
+        ({"arms": (Arm("rope", CONFIG, alter=partial(without_norm)),)}, "alter of 'rope' has no name of its own"),
         ({"arms": (Arm("rope", CONFIG, {"warm_up": 0.1}),)}, "unknown recipe field of 'rope' 'warm_up'"),
         ({"measures": (Measure("loss", lambda t: 0.0),) * 2}, "its measures have 'loss' twice"),
         ({"measures": (*EXPERIMENT.measures, Measure("bare"))}, "nothing reads its measure 'bare': give it a `read`"),

@@ -12,6 +12,7 @@ from morph.lab.experiments.e24_upcycling import FRESH, LIFE, RESTARTED, RISING, 
 from morph.lab.result import collect
 from morph.lab.spec import Cell
 from morph.lab.tasks import Text
+from morph.lab.trial import Trial
 from morph.steps import stage
 from morph.upcycling.move import Told
 from morph.upcycling.walk import Carried, Report
@@ -94,3 +95,13 @@ def test_the_drawing_shows_the_life_and_the_others() -> None:
     assert [len(line.get_ydata()) for line in axes.lines] == [30, 14, 10, 15]
     assert axes.lines[0].get_ydata()[1] == pytest.approx(4.01), "means over seeds"
     assert {f.verdict for f in result.findings if "identity" in f.claim.text} == {"supported"}
+
+
+@pytest.mark.parametrize("arm", [LIFE, RESTARTED, FRESH[9]])
+def test_a_life_that_diverges_has_no_readings(arm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverge(trial: Trial, on_step: object) -> None:
+        trial.diverged_at = 1
+
+    monkeypatch.setattr("morph.lab.experiments.e24_upcycling.fit", diverge)
+    found = live(quick(arm), lambda step: None)
+    assert found == {measure.name: None for measure in EXPERIMENT.measures}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 
 import morph
 from morph.config import ModelConfig
+from morph.errors import MorphError
 from morph.lab.spec import Cell, Measure, Reading
 from morph.lab.tasks import Task
 from morph.lab.trial import CPU, Trial
@@ -64,6 +66,9 @@ def measure(cell: Cell, on_step: Callable[[int], None] = lambda step: None) -> d
     diverged_at = None
     if cell.experiment.procedure is not None:
         readings = dict(cell.experiment.procedure(cell, on_step))
+        declared = [m.name for m in cell.experiment.measures]
+        if undeclared := [name for name in readings if name not in declared]:
+            raise MorphError(f"the procedure gives {undeclared[0]!r}, and no measure is declared so")
         taken = cell.steps
     else:
         trial = start(cell.config, cell.task, cell.recipe, cell.alter)
@@ -91,10 +96,14 @@ def read(measure: Measure, trial: Trial) -> Reading | None:
     return found
 
 
-def _rounded(value: Any) -> Any:
-    """Six significant digits: more is noise, and files stay small."""
+def _rounded(value: Any) -> float | list[float] | None:
+    """Six significant digits: more is noise, and files stay small. What is not finite is no reading: None."""
     if value is None:
         return None
-    if isinstance(value, list | tuple | np.ndarray | Tensor):
-        return [_rounded(float(v)) for v in value]
-    return float(f"{float(value):.6g}")
+    if isinstance(value, np.ndarray | Tensor):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        numbers = [float(f"{float(v):.6g}") for v in value]
+        return numbers if numbers and all(map(math.isfinite, numbers)) else None
+    number = float(f"{float(value):.6g}")
+    return number if math.isfinite(number) else None

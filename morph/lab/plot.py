@@ -47,9 +47,7 @@ def plot(result: Result, path: Path, draw: Callable[[Result, Any], None] | None 
     FigureCanvasAgg(figure)
     figure.suptitle(_title(result), fontsize=11, color=INK, x=0.01, ha="left")
     upper, lower = figure.subfigures(2, 1, height_ratios=[top, bottom], squeeze=False)[:, 0]
-    if draw is not None:
-        draw(result, upper)
-    else:
+    if draw is None or not _drawn(result, draw, upper):
         panels = upper.subfigures(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
         for panel, name in zip(panels, shown, strict=True):
             _measure(panel, result, name)
@@ -60,6 +58,18 @@ def plot(result: Result, path: Path, draw: Callable[[Result, Any], None] | None 
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=90)
     replace_bytes(path, png.getvalue())
+
+
+def _drawn(result: Result, draw: Callable[[Result, Any], None], upper: SubFigure) -> bool:
+    """Whether an experiment's own plot came about: with an arm that diverged it may lack what it is drawn of."""
+    try:
+        draw(result, upper)
+    except (LookupError, ValueError):
+        if not any(reading is None for cell in result.cells for reading in cell.readings.values()):
+            raise
+        upper.clear()
+        return False
+    return True
 
 
 def _title(result: Result) -> str:

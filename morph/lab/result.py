@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from morph.config import diff
-from morph.errors import MorphError, nearest
+from morph.errors import MorphError, nearest, short
 from morph.lab import verdict
 from morph.lab.spec import Arm, Best, Cell, Claim, Experiment, Need, Point, Reading, Value
 from morph.lab.verdict import Interval
 from morph.train.files import read_json, replace_bytes
-from morph.train.records import COUNT, LIST, SHARE, TABLE, TEXT, Kind, require_fields
+from morph.train.records import COUNT, LIST, NUMBER, SHARE, TABLE, TEXT, Kind, require_fields
 from morph.train.runs import VERSIONS, versions
 
 FORMAT = 1
@@ -45,6 +45,7 @@ _OUTCOME = {
     "arm": TEXT, "point": TABLE, "seed": COUNT, "key": TEXT, "readings": TABLE, "steps": COUNT,
     "diverged_at": _MAYBE_COUNT, "cpu_seconds": SHARE,
 }  # fmt: skip
+_RECIPE = {"steps": COUNT, "batch_size": COUNT, "accumulation": COUNT}
 _ARM = {"name": TEXT, "changes": _ANY_LIST, "recipe": TABLE, "is_trained": _FLAG}
 _MEASURE = {"name": TEXT, "unit": TEXT, "at": TEXT, "is_log": _FLAG}
 
@@ -271,11 +272,22 @@ class Result:
         for name, fields in (("arms", _ARM), ("measures", _MEASURE)):
             for i, entry in enumerate(values["declared"][name]):
                 require_fields(entry, fields, f"{where}: {name}[{i}]", AGAIN)
+        require_fields(values["declared"]["recipe"], _RECIPE, f"{where}: recipe", AGAIN)
         cells = []
         for i, cell in enumerate(values["cells"]):
             require_fields(cell, _OUTCOME, f"{where}: cells[{i}]", AGAIN)
+            require_readings(cell["readings"], f"{where}: cells[{i}]", AGAIN)
+            if cell["point"].keys() != values["declared"]["vary"].keys():
+                raise MorphError(f"{where}: cells[{i}] is at no point of the grid that it declares: {AGAIN}")
             cells.append(Outcome(**{name: cell[name] for name in _OUTCOME}))
-        return cls(values["declared"], values["quick"], tuple(cells), values["versions"], values["date"])
+        result = cls(values["declared"], values["quick"], tuple(cells), values["versions"], values["date"])
+        try:
+            assert isinstance(result.findings, tuple)
+        except MorphError as error:
+            raise MorphError(f"{where}: {error}") from None
+        except (AttributeError, KeyError, TypeError) as error:  # what they are computed from has other parts
+            raise MorphError(f"{where} holds no claims that can be judged ({short(error)}): {AGAIN}") from None
+        return result
 
     def save(self, path: Path) -> None:
         """Write the JSON file in one move; a cell or finding a line, so that it can be read and compared."""
@@ -360,6 +372,14 @@ def _unmet(need: Need, summary: Interval | list[float] | None) -> str:
         wanted.append(f"less than {need.less_than:g}")
     got = f"{summary.mean:.3g}" if isinstance(summary, Interval) else "not there"
     return f"{need.measure} of {need.arm} is {got}, and the claim needs {' and '.join(wanted)}"
+
+
+def require_readings(readings: Mapping[str, Any], where: str, remedy: str) -> None:
+    """Raise MorphError naming the first that is no finite number, no list of such, and not null."""
+    for name, reading in readings.items():
+        numbers = reading if isinstance(reading, list) else [] if reading is None else [reading]
+        if reading == [] or not all(NUMBER.holds(number) for number in numbers):
+            raise MorphError(f"{where}: reading {name!r} is not a finite number, a list of them or null: {remedy}")
 
 
 def _finite(value: float) -> float | None:

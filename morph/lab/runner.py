@@ -23,12 +23,13 @@ from typing import Any
 
 from morph.errors import MorphError
 from morph.lab.catalogue import load
-from morph.lab.result import Result, collect
+from morph.lab.result import Result, collect, require_readings
 from morph.lab.spec import Cell, Experiment
 from morph.train.files import disk_error, lock, read_json, remove_leftovers, replace_json
 from morph.train.records import SHARE, TABLE, Kind, require_fields
 from morph.train.sweeper import require_workers
 
+ANEW = "remove it, and it is computed again"
 _POLL = 0.2  # seconds between looks at whether to stop
 _CELL = {"readings": TABLE, "steps": SHARE, "cpu_seconds": SHARE, "diverged_at": Kind("a step or null", lambda v: True)}
 
@@ -116,7 +117,8 @@ def _open(module: str, out: Path, quick: bool) -> _Plan:
     remove_leftovers(plan.folder / "cells")
     for key in plan.cells:
         if (path := plan.path(key)).exists():
-            plan.found[key] = require_fields(read_json(path), _CELL, str(path), "remove it, and it is computed again")
+            plan.found[key] = require_fields(read_json(path), _CELL, str(path), ANEW)
+            require_readings(plan.found[key]["readings"], str(path), ANEW)
     return plan
 
 

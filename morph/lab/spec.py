@@ -259,6 +259,8 @@ class Experiment:
             _known(self, "axis", self.best.over, self.vary)
             _known(self, "measure", self.best.by, [m.name for m in self.measures])
         for arm in self.arms:
+            if arm.alter is not None and not getattr(arm.alter, "__qualname__", "<").isidentifier():
+                _refuse(self, f"alter of {arm.name!r} has no name of its own to tell cells by: give a plain function")
             for name in arm.recipe:
                 _known(self, f"recipe field of {arm.name!r}", name, _RECIPE_FIELDS)
         for axis, values in self.quick.vary.items():

@@ -56,6 +56,8 @@ def live(cell: Cell, on_step: Callable[[int], None]) -> Mapping[str, Reading | N
     if cell.arm not in (LIFE, RESTARTED):
         trial = start(cell.config, cell.task, cell.recipe)
         fit(trial, on_step)
+        if trial.diverged_at is not None:
+            return nothing(cell)
         return told(cell, [], [found["bits per byte"] for _, found in trial.evaluations], [])
     stages = range(len(SLUGS)) if cell.arm == LIFE else [9] * 10
     steps = max(1, cell.recipe.steps // len(stages))
@@ -70,13 +72,20 @@ def live(cell: Cell, on_step: Callable[[int], None]) -> Mapping[str, Reading | N
         trial = Trial(model.eval(), task, recipe)
         before.append(task.evaluate(model, recipe)["bits per byte"])
         fit(trial, lambda step, done=share * steps: on_step(done + step))  # type: ignore[misc]
+        if trial.diverged_at is not None:
+            return nothing(cell)
         after.append(trial.evaluations[-1][1]["bits per byte"])
     return told(cell, before, after, reports)
 
 
+def nothing(cell: Cell) -> dict[str, Reading | None]:
+    """What is read of a training that diverged."""
+    return dict.fromkeys(measure.name for measure in cell.experiment.measures)
+
+
 def told(cell: Cell, before: list[float], after: list[float], reports: list[Report]) -> dict[str, Reading | None]:
     """Readings from the loss before and after each share of the training, and what was carried in between."""
-    found: dict[str, Reading | None] = dict.fromkeys(measure.name for measure in cell.experiment.measures)
+    found = nothing(cell)
     found["after training"] = after
     if cell.arm == LIFE:
         jumps = [now - was for was, now in zip(after, before[1:], strict=False)]
