@@ -91,7 +91,7 @@ def _rows_of(result: Result, name: str) -> list[tuple[str, list[float]]]:
     found = []
     for point in result.points:
         for arm in result.arms:
-            if values := _values(result, arm, point, name):
+            if values := result.numbers(arm, point, name):
                 found.append((arm + (f", {at(point)}" if point else ""), values))
     return found
 
@@ -151,7 +151,7 @@ def _along_axis(axes: Axes, result: Result, name: str) -> dict[str, list[float]]
     (axis,) = result.points[0]
     lines = {}
     for i, arm in enumerate(result.arms):
-        found = [_values(result, arm, point, name) for point in result.points]
+        found = [result.numbers(arm, point, name) for point in result.points]
         shade, mark = SHADES[i % len(SHADES)], MARKS[i % len(MARKS)]
         for place, values in enumerate(found):
             axes.plot([place] * len(values), values, mark, color=shade, markersize=3.5, alpha=0.6)
@@ -217,10 +217,6 @@ def curves(
     _logarithmic(axes, axes.xaxis)
     if is_log_y:
         _logarithmic(axes, axes.yaxis)
-
-
-def _values(result: Result, arm: str, point: Point, name: str) -> list[float]:
-    return [value for value in result.readings(arm, point, name).values() if not isinstance(value, list)]
 
 
 def _claim(axes: Axes, finding: Finding) -> None:

@@ -176,6 +176,14 @@ class Result:
         found = {cell.seed: cell.readings.get(measure) for cell in self.chosen(arm, point)}
         return {seed: reading for seed, reading in found.items() if reading is not None}
 
+    def numbers(self, arm: str, point: Point, measure: str) -> list[float]:
+        """The seeds' readings that are numbers."""
+        return [value for value in self.readings(arm, point, measure).values() if not isinstance(value, list)]
+
+    def lists(self, arm: str, point: Point, measure: str) -> list[list[float]]:
+        """The seeds' readings that are lists."""
+        return [value for value in self.readings(arm, point, measure).values() if isinstance(value, list)]
+
     def summary(self, arm: str, point: Point, measure: str) -> Interval | list[float] | None:
         """Mean and interval over seeds (of a list: its means); None when no seed has a reading."""
         found = list(self.readings(arm, point, measure).values())
@@ -282,7 +290,7 @@ class Result:
             cells.append(Outcome(**{name: cell[name] for name in _OUTCOME}))
         result = cls(values["declared"], values["quick"], tuple(cells), values["versions"], values["date"])
         try:
-            assert isinstance(result.findings, tuple)
+            result.findings  # noqa: B018 - judged once here, so that what cannot be is told with the file's name
         except MorphError as error:
             raise MorphError(f"{where}: {error}") from None
         except (AttributeError, KeyError, TypeError) as error:  # what they are computed from has other parts

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from morph.config import ModelConfig, Placement
 from morph.lab import probes
-from morph.lab.spec import Arm, Best, Claim, Experiment, Measure, Need
+from morph.lab.needs import learned
+from morph.lab.spec import Arm, Best, Claim, Experiment, Measure
 from morph.lab.tasks import Text
 from morph.steps import stage
 from morph.train.recipe import Recipe
@@ -33,11 +34,6 @@ def trained(placement: Placement, layers: int, warmup: float) -> Arm:
     """An arm with or without warm-up."""
     name = f"{placement} {layers}" + (", warm-up" if warmup else "")
     return Arm(name, deep(placement, layers), {"warmup": warmup, "steps": STEPS[layers]})
-
-
-def learned(arm: str) -> Need:
-    """A model that knows how common each byte is, and nothing else, needs 4.48 bits a byte."""
-    return Need("bits per byte", arm, less_than=4.4)
 
 
 EXPERIMENT = Experiment(
@@ -70,19 +66,19 @@ EXPERIMENT = Experiment(
         Claim(
             "At one rate, post-norm of 12 layers ends worse without warm-up", "bits per byte",
             of="post 12", against="post 12, warm-up", more_than=0.1, at={"learning_rate": 3e-3},
-            needs=(learned("post 12, warm-up"),),
+            needs=learned("post 12, warm-up"),
         ),
         Claim(
             "It does so even at its best rate", "bits per byte",
-            of="post 12", against="post 12, warm-up", more_than=0.05, needs=(learned("post 12, warm-up"),),
+            of="post 12", against="post 12, warm-up", more_than=0.05, needs=learned("post 12, warm-up"),
         ),
         Claim(
             "Post-norm of 24 layers ends worse without warm-up, at its best rate", "bits per byte",
-            of="post 24", against="post 24, warm-up", more_than=0.05, needs=(learned("post 24, warm-up"),),
+            of="post 24", against="post 24, warm-up", more_than=0.05, needs=learned("post 24, warm-up"),
         ),
         Claim(
             "Pre-norm loses nothing without warm-up", "bits per byte",
-            of="pre 12", against="pre 12, warm-up", less_than=0.05, needs=(learned("pre 12"),),
+            of="pre 12", against="pre 12, warm-up", less_than=0.05, needs=learned("pre 12"),
         ),
         *(
             Claim(

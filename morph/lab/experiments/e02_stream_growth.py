@@ -15,7 +15,8 @@ from dataclasses import replace
 from morph.config import ModelConfig, Placement
 from morph.lab import probes
 from morph.lab.fit import start
-from morph.lab.spec import Arm, Claim, Experiment, Measure, Need
+from morph.lab.needs import learned
+from morph.lab.spec import Arm, Claim, Experiment, Measure
 from morph.lab.tasks import Text
 from morph.lab.trial import Trial
 from morph.measure.trace import Trace
@@ -61,11 +62,6 @@ def shares(trial: Trial) -> list[float]:
 def last_share(trial: Trial) -> float:
     """The same of the last block."""
     return shares(trial)[-1]
-
-
-def learned(*arms: str) -> tuple[Need, ...]:
-    """A model that knows how common each byte is, and nothing else, needs 4.48 bits a byte."""
-    return tuple(Need("bits per byte", arm, less_than=4.4) for arm in arms)
 
 
 EXPERIMENT = Experiment(

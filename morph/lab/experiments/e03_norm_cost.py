@@ -30,21 +30,16 @@ def draw(result: Result, figure: Any) -> None:
     panels = figure.subplot_mosaic([["loss", "loss"], ["exchanges", "error"]], height_ratios=[2, 4])
     forms = [("LayerNorm", form) for form in FORMS] + [("RMSNorm", "apart")]
     names = [f"{arm}, {form}" for arm, form in forms[:-1]] + ["RMSNorm"]
-    rows = [numbers(result, arm, "bits per byte") for arm in ("LayerNorm", "RMSNorm")]
+    rows = [result.numbers(arm, {}, "bits per byte") for arm in ("LayerNorm", "RMSNorm")]
     _dots(panels["loss"], "bits per byte of held-out text", ["LayerNorm", "RMSNorm"], rows)
-    rows = [numbers(result, arm, f"exchanges, {form}") for arm, form in forms]
+    rows = [result.numbers(arm, {}, f"exchanges, {form}") for arm, form in forms]
     _dots(panels["exchanges"], "exchanges a norm, forward and backward", names, rows)
     panels["exchanges"].set_xlim(0, 4.5)
-    rows = [numbers(result, arm, f"rounding error, {form}") for arm, form in forms]
+    rows = [result.numbers(arm, {}, f"rounding error, {form}") for arm, form in forms]
     _dots(panels["error"], "RMS of the error at a mean of 1000 spreads", [""] * len(names), rows)
     panels["error"].set_xscale("log")
     panels["error"].xaxis.set_major_locator(LogLocator(numticks=6))
     panels["error"].xaxis.set_minor_locator(NullLocator())
-
-
-def numbers(result: Result, arm: str, measure: str) -> list[float]:
-    """Every seed's reading."""
-    return [value for value in result.readings(arm, {}, measure).values() if not isinstance(value, list)]
 
 
 def _dots(axes: Any, label: str, names: list[str], rows: list[list[float]]) -> None:
@@ -93,7 +88,7 @@ EXPERIMENT = Experiment(
     claims=(
         Claim(
             "Leaving out the mean costs no loss", "bits per byte", of="RMSNorm", against="LayerNorm", within=0.05,
-            needs=(Need("bits per byte", "LayerNorm", less_than=4.0),),  # 4.48 is how common each byte is, no more
+            needs=(Need("bits per byte", "LayerNorm", less_than=4.0),),  # far below `needs.BYTE_FREQUENCIES`
         ),
         Claim(  # features drawn at random have a mean of 1/√48 of their spread
             "There is little to leave out: in a trained stream the mean is small beside the spread",

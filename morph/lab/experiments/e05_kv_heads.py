@@ -46,11 +46,6 @@ def cache_bytes(trial: Trial) -> float:
     return float(count(trial.config).kv_bytes_per_token)
 
 
-def numbers(result: Result, arm: str, name: str) -> list[float]:
-    """A reading of every seed, at the arm's best learning rate."""
-    return [value for value in result.readings(arm, {}, name).values() if not isinstance(value, list)]
-
-
 def draw(result: Result, figure: Any) -> None:
     """Loss against cache: a dot a seed, a stroke for each mean; arms of equal bytes stand side by side."""
     from matplotlib.ticker import NullFormatter
@@ -58,12 +53,12 @@ def draw(result: Result, figure: Any) -> None:
     axes = figure.subplots()
     columns: dict[float, list[str]] = {}
     for arm in result.arms:
-        columns.setdefault(numbers(result, arm, "cache bytes per token")[0], []).append(arm)
+        columns.setdefault(result.numbers(arm, {}, "cache bytes per token")[0], []).append(arm)
     for size, arms in columns.items():
         for place, arm in enumerate(arms):
             i = result.arms.index(arm)
             x = size * 1.08 ** (place - (len(arms) - 1) / 2)
-            values = numbers(result, arm, "bits per byte")
+            values = result.numbers(arm, {}, "bits per byte")
             axes.plot([x] * len(values), values, MARKS[i], color=SHADES[i], markersize=4, alpha=0.7, label=arm)
             axes.plot([x], [statistics.fmean(values)], "_", color=SHADES[i], markersize=16, markeredgewidth=2)
     axes.set_xscale("log")

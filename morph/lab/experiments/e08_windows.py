@@ -71,19 +71,14 @@ def far_tokens(trial: Trial) -> float:
     return receptive.worth_of_far_tokens(trial, 16, trial.recipe.evaluation_windows)
 
 
-def numbers(result: Result, arm: str, point: Point, name: str) -> list[float]:
-    """The readings of a measure that gives numbers, a seed each."""
-    return [value for value in result.readings(arm, point, name).values() if isinstance(value, float)]
-
-
 def draw(result: Result, figure: SubFigure) -> None:
     """Loss over cache, a line an arm from its smaller to its larger window; below, gradients over distance."""
     panels = figure.subplots(1 + len(result.points), 1)
     loss, kept = "bits at 64-127", "cache of 128 tokens"
     over = {}
     for arm in result.arms:
-        places = [numbers(result, arm, point, kept)[0] for point in result.points]
-        over[arm] = (places, [numbers(result, arm, point, loss) for point in result.points])
+        places = [result.numbers(arm, point, kept)[0] for point in result.points]
+        over[arm] = (places, [result.numbers(arm, point, loss) for point in result.points])
     curves(panels[0], over, x="cache of 128 tokens, KiB (smaller window on the left)", y=loss)
     middle = [(first + end + 1) / 2 for first, end in pairwise(EDGES)]
     for axes, point in zip(panels[1:], result.points, strict=True):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from morph.config import GatedDeltaNet
 from morph.lab import mixers, probes
 from morph.lab.mixers import below_full, everywhere, laid_out
+from morph.lab.needs import settled, solved
 from morph.lab.plot import curves
-from morph.lab.spec import Arm, Best, Claim, Experiment, Measure, Need, Quick
+from morph.lab.spec import Arm, Best, Claim, Experiment, Measure, Quick
 from morph.lab.tasks import Recall
 from morph.lab.trial import Trial
 from morph.measure.count import count
@@ -43,11 +44,6 @@ def state(width: int) -> GatedDeltaNet:
     return mixers.delta(width, taps=1)
 
 
-def settled(arm: str) -> Need:
-    """A claim that an arm fails needs it to have stopped learning."""
-    return Need("late gain", arm, less_than=0.03)
-
-
 def draw(result: Result, figure: Any) -> None:
     """Accuracy over pairs: states by size above, the other mixers below."""
     states = [arm for arm in result.arms if arm.startswith(("delta, ", "linear, "))]
@@ -65,11 +61,11 @@ def draw(result: Result, figure: Any) -> None:
 
 def over_pairs(result: Result, arm: str) -> tuple[list[float], list[list[float]]]:
     """The numbers of pairs, and every seed's accuracy at each."""
-    found = [result.readings(arm, point, "accuracy").values() for point in result.points]
-    return [float(p["pairs"]) for p in result.points], [[v for v in vs if not isinstance(v, list)] for vs in found]
+    places = [float(point["pairs"]) for point in result.points]
+    return places, [result.numbers(arm, point, "accuracy") for point in result.points]
 
 
-SOLVES = Need("accuracy", "full", more_than=0.9)
+SOLVES = solved("full")
 
 EXPERIMENT = Experiment(
     number=11,

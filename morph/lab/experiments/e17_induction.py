@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from morph.lab import mixers, probes
 from morph.lab.mixers import below_full, everywhere, laid_out
-from morph.lab.spec import Arm, Best, Claim, Experiment, Measure, Need, Quick
+from morph.lab.needs import settled, solved
+from morph.lab.spec import Arm, Best, Claim, Experiment, Measure, Quick
 from morph.lab.tasks import Induction
 from morph.lab.trial import Trial
 from morph.train.recipe import Recipe
@@ -27,17 +28,7 @@ def mean_accuracy(trial: Trial) -> float:
     return (sum(found) + max(0, planned - len(found))) / max(planned, len(found))
 
 
-SOLVES = Need("accuracy", "full", more_than=0.9)
-
-
-def settled(arm: str) -> Need:
-    """A claim that an arm fails needs it to have stopped learning."""
-    return Need("late gain", arm, less_than=0.03)
-
-
-def learned(arm: str) -> Need:
-    """Steps to a solution mean something where there is one."""
-    return Need("accuracy", arm, more_than=0.9)
+SOLVES = solved("full")
 
 
 EXPERIMENT = Experiment(
@@ -74,16 +65,16 @@ EXPERIMENT = Experiment(
         Claim("Gated DeltaNet learns it", "accuracy", of="delta", more_than=0.9, needs=(settled("delta"),)),
         Claim(
             "Lightning attention, with no convolution, learns it worse",
-            "accuracy", of="delta", against="lightning", more_than=0.2, needs=(learned("delta"), settled("lightning")),
+            "accuracy", of="delta", against="lightning", more_than=0.2, needs=(solved("delta"), settled("lightning")),
         ),
         Claim(
             "Full attention over a layer with a convolution learns it sooner than over another of its kind",
             "steps taken", of="delta + full", against="full", less_than=0.8, ratio=True,
-            needs=(SOLVES, learned("delta + full")),
+            needs=(SOLVES, solved("delta + full")),
         ),
         Claim(
             "Gated DeltaNet alone learns it sooner than full attention",
-            "steps taken", of="delta", against="full", less_than=0.8, ratio=True, needs=(SOLVES, learned("delta")),
+            "steps taken", of="delta", against="full", less_than=0.8, ratio=True, needs=(SOLVES, solved("delta")),
         ),
     ),
     minutes=8,

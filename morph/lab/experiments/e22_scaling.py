@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import morph
 from morph.config import ModelConfig
 from morph.lab.fit import fit, start
+from morph.lab.needs import BYTE_FREQUENCIES
 from morph.lab.plot import curves
 from morph.lab.probes import bits_at_most
 from morph.lab.result import Result
@@ -71,24 +72,18 @@ def exponent(sizes: Sequence[float], losses: Sequence[float]) -> float:
     return -statistics.linear_regression([*map(math.log, sizes)], [*map(math.log, losses)]).slope
 
 
-def rows(result: Result, arm: str, name: str) -> list[list[float]]:
-    """A list for each seed."""
-    return [row for row in result.readings(arm, {}, name).values() if isinstance(row, list)]
-
-
 def draw(result: Result, figure: SubFigure) -> None:
     """Loss over parameters."""
     over = {}
     for arm in result.arms:
-        losses, sizes = (rows(result, arm, name) for name in ("bits per byte", "parameters"))
+        losses, sizes = (result.lists(arm, {}, name) for name in ("bits per byte", "parameters"))
         over[arm] = (sizes[0], list(zip(*losses, strict=True)))
     curves(
         figure.subplots(), over, x="parameters without the table of tokens", y="bits per byte", is_log_y=True
     )  # fmt: skip
 
 
-BYTES = 4.48  # bits per byte of a model that knows how often each byte occurs, and nothing of what came before
-LEARNED = tuple(Need("bits per byte, widest", arm, less_than=BYTES - 0.15) for arm in STAGES)
+LEARNED = tuple(Need("bits per byte, widest", arm, less_than=BYTE_FREQUENCIES - 0.15) for arm in STAGES)
 
 EXPERIMENT = Experiment(
     number=22,

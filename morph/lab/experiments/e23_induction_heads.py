@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from morph.config import Interleaved, ModelConfig, SlidingWindow, as_kind
 from morph.lab import heads, probes
-from morph.lab.spec import Arm, Claim, Experiment, Measure, Need, Quick
+from morph.lab.needs import solved
+from morph.lab.spec import Arm, Claim, Experiment, Measure, Quick
 from morph.lab.tasks import Induction
 from morph.steps import stage
 from morph.train.recipe import Recipe
@@ -33,11 +34,6 @@ def short_sighted() -> ModelConfig:
 
 
 STAGES = ("stage 0", "stage 9", "stage 14")
-
-
-def learned(arm: str) -> Need:
-    """There is nothing to find in a model that did not learn it."""
-    return Need("accuracy", arm, more_than=0.9)
 
 
 EXPERIMENT = Experiment(
@@ -72,29 +68,29 @@ EXPERIMENT = Experiment(
         *(
             Claim(
                 f"{arm[0].upper()}{arm[1:]} has an induction head",
-                "induction score", of=arm, more_than=0.5, needs=(learned(arm),),
+                "induction score", of=arm, more_than=0.5, needs=(solved(arm),),
             )
             for arm in STAGES
         ),
         *(
             Claim(
                 f"{arm[0].upper()}{arm[1:]} has a previous-token head",
-                "previous-token score", of=arm, more_than=0.5, needs=(learned(arm),),
+                "previous-token score", of=arm, more_than=0.5, needs=(solved(arm),),
             )
             for arm in STAGES[:2]
         ),
         Claim(
             "The softmax layer of stage 14 has none: the layers below it do the marking",
-            "previous-token score", of="stage 14", less_than=0.3, needs=(learned("stage 14"),),
+            "previous-token score", of="stage 14", less_than=0.3, needs=(solved("stage 14"),),
         ),
         Claim(
             "In stage 0 the induction head stands above the previous-token head",
-            "layers between", of="stage 0", more_than=0.5, needs=(learned("stage 0"),),
+            "layers between", of="stage 0", more_than=0.5, needs=(solved("stage 0"),),
         ),
         *(
             Claim(
                 f"{arm[0].upper()}{arm[1:]} misses its induction head more than another of that layer",
-                "induction head missed more", of=arm, more_than=0.5, needs=(learned(arm),),
+                "induction head missed more", of=arm, more_than=0.5, needs=(solved(arm),),
             )
             for arm in STAGES
         ),

@@ -10,7 +10,6 @@ after a pilot with other seeds.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -140,9 +139,9 @@ def draw(result: Result, figure: SubFigure) -> None:
 
 
 def _mean(result: Result, arm: str, measure: str) -> list[float]:
-    """Of the seeds' lists, entry by entry."""
-    rows = [row for row in result.readings(arm, {}, measure).values() if isinstance(row, list)]
-    return [statistics.fmean(column) for column in zip(*rows, strict=True)]
+    """Of the seeds' lists, entry by entry; empty where a life diverged."""
+    found = result.summary(arm, {}, measure)
+    return found if isinstance(found, list) else []
 
 
 EXPERIMENT = Experiment(
