@@ -22,6 +22,7 @@ from morph.model import Decoder
 from morph.steps import SIZES, Size, attention_of
 from morph.train.data import training_offsets, windows
 from morph.train.files import disk_error, new_folder, require_free, write_bytes
+from morph.upcycling.mixing import usual_window
 from morph.upcycling.walk import MOST_TOKENS, TEXTS, Report, plan, upcycle
 
 REPORT = "upcycle.txt"
@@ -45,9 +46,9 @@ def carry_over(path: str | Path, to: str, out: Path | None = None) -> tuple[Repo
     require_free(out, "--out", "remove it first")
     if out.resolve().is_relative_to(folder.path.resolve()):
         raise MorphError(f"--out {out} lies in {folder.path}, which is left as it is: give a folder elsewhere")
-    plan(folder.config, _as_long(target, folder.config))
+    plan(folder.config, _with_heads_of(target, folder.config))
     model = folder.model()
-    done, report = upcycle(model, _as_long(target, folder.config), ids=_text(folder))
+    done, report = upcycle(model, _with_heads_of(target, folder.config), ids=_text(folder))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(out) as hidden:
@@ -71,12 +72,12 @@ def size_like(config: ModelConfig) -> Size:
         n_heads=attention.n_heads,
         n_kv_heads=attention.n_kv_heads if attention.n_kv_heads < attention.n_heads else few,
         context_length=config.context_length,
-        window=local.window if isinstance(local, SlidingWindow) else max(1, config.context_length // 4),
+        window=local.window if isinstance(local, SlidingWindow) else usual_window(config),
     )
 
 
-def _as_long(target: ModelConfig, config: ModelConfig) -> ModelConfig:
-    """The target with heads as wide as the model's, where those are its own."""
+def _with_heads_of(target: ModelConfig, config: ModelConfig) -> ModelConfig:
+    """The target with heads as wide as the model's: sizes say how many, and not how wide."""
     attention = target.attention
     if isinstance(attention, Attention) and attention.width != attention_of(config).width:
         return replace(target, attention=replace(attention, head_dim=attention_of(config).width))

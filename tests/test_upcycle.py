@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +10,9 @@ import torch
 from torch import Tensor
 
 import morph
-from morph import cli
-from morph.carrying import REPORT, carry_over, size_like
 from morph.config import (
-    Attention,
     FullWidthRMSNorm,
     GatedMLP,
-    LayerNorm,
     LayerNormNoBias,
     LearnedPosition,
     ModelConfig,
@@ -31,13 +26,9 @@ from morph.forks import config_of
 from morph.model import Decoder
 from morph.nn.router import best
 from morph.steps import SIZES, Size, experts_of, stage
-from morph.train.loop import train
-from morph.train.recipe import Recipe
-from morph.train.runs import Run
 from morph.upcycling import plan
 from morph.upcycling.move import fit
 from tests.models import random_ids, relative_error, stage_model
-from tests.test_train_data import folder
 
 EXACT = 1e-12
 ODD = Size(vocab_size=61, d_model=72, n_layers=3, n_heads=6, n_kv_heads=2, context_length=21, window=5)
@@ -468,172 +459,3 @@ def test_other_forks_that_are_reached(after: str) -> None:
     model = stage_model(4, dtype=torch.float64)
     new, report = morph.upcycle(model, config_of(after, "nano"))
     assert new.config == config_of(after, "nano") and report.moves[-1].difference >= 0
-
-
-# ---- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        ("gqa", "mla", "no recipe carries attention"),
-        ("hybrid", "kda", "no recipe carries layout.local"),
-        ("silu", "relu-squared", "feed_forward.activation: silu → relu-squared"),
-        ("14", "0", "no recipe carries placement: pre → post"),
-        ("qk-norm", "attention-sink", "attention.sink"),
-        ("moe", "switch-top-1", "train that stage from scratch"),
-        ("hybrid+mtp", "hybrid", "start from a model without them"),
-        ("untied", "rope", "no recipe carries tied"),
-    ],
-)
-def test_what_has_no_recipe_is_refused_by_name(before: str, after: str, words: str) -> None:
-    model = morph.build(config_of(before, "nano"))
-    with pytest.raises(MorphError, match="recipe") as error:
-        morph.upcycle(model, config_of(after, "nano"))
-    assert words in str(error.value) and "\n" not in str(error.value)
-
-
-def test_slices_that_do_not_fit_and_other_sizes_are_refused() -> None:
-    config = replace(stage(9, "nano"), feed_forward=GatedMLP(width=127, activation="silu"))
-    with pytest.raises(MorphError, match="no recipe carries feed_forward"):
-        plan(config, stage(10, "nano"))
-    with pytest.raises(MorphError, match="no recipe carries d_model"):
-        plan(stage(3, "nano"), stage(3, "tiny"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"config": "gqa"}, "config is a str"),
-        ({"steepness": 0.0}, "steepness is 0"),
-        ({"steepness": float("nan")}, "steepness is nan"),
-        ({"noise": -1.0}, "noise is -1"),
-        ({"noise": "0.1"}, "noise is '0.1': give 0, or a share"),
-        ({"steepness": None}, "steepness is None: give a number above 0"),
-        ({"steepness": True}, "steepness is True"),
-        ({"seed": 1.5}, "seed is 1.5: give a whole number from 0"),
-        ({"seed": -1}, "seed is -1"),
-        ({"ids": [[1, 2]]}, "ids is a list: give a tensor"),
-        ({"ids": torch.zeros(1, 2, dtype=torch.long, device="meta")}, "ids is a meta tensor"),
-        ({"ids": torch.zeros(1, 0, dtype=torch.long)}, "give a non-empty"),
-        ({"ids": torch.full((1, 2), 256)}, "token id 256 is out of range"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
-    model = morph.build(stage(3, "nano"))
-    with pytest.raises(MorphError, match=words):
-        morph.upcycle(model, **({"config": stage(4, "nano")} | arguments))  # type: ignore[arg-type]
-    with pytest.raises(MorphError, match="give a model with numbers"):
-        morph.upcycle(morph.build(stage(3, "nano"), device="meta"), stage(4, "nano"))
-
-
-def test_numbers_that_are_none_are_refused() -> None:
-    broken = morph.build(stage(5, "nano"))
-    broken.blocks[1].feed_forward.up.weight.data[3, 3] = float("nan")  # type: ignore[union-attr,operator]
-    with pytest.raises(MorphError, match="logits are not finite, it has diverged"):
-        morph.upcycle(broken, stage(6, "nano"))
-    half = morph.build(stage(4, "nano")).half()
-    assert morph.upcycle(half, stage(5, "nano"))[0].embedding.weight.dtype == torch.float16
-    with pytest.raises(MorphError, match=r"blocks\.0\.feed_forward\.up\.weight does not fit float16"):
-        morph.upcycle(half, stage(5, "nano"), steepness=9e5)
-    silent = morph.build(stage(0, "nano"))
-    for parameter in silent.parameters():
-        parameter.data.zero_()
-    assert morph.upcycle(silent, stage(14, "nano"))[1].difference == 0
-
-
-# ---- folders ---------------------------------------------------------------------------------------------------------
-
-RECIPE = Recipe(steps=4, batch_size=2, evaluate_every=2, evaluation_windows=4, checkpoint_every=2)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """A finished run of stage 9."""
-    corpus = morph.train.load_corpus(folder(tmp_path / "text"))
-    run = Run.create(tmp_path / "run", stage(9, "nano"), RECIPE, corpus, "cpu", "sliding-window", "nano")
-    train(run, corpus=corpus)
-    return run
-
-
-def test_a_run_becomes_a_run_that_can_be_trained_on(run: Run, tmp_path: Path) -> None:
-    report, out = carry_over(run.path, "13")
-    assert out == tmp_path / "run-loss-free-balance" and (out / REPORT).read_text() == f"{report}\n"
-    again = Run.load(out)
-    assert again.config == stage(13, "nano") and again.recipe == RECIPE and again.facts["stage"] == "loss-free-balance"
-    ids = random_ids(morph.train.load_model(run), 2, 16)
-    assert relative_error(logits(morph.train.load_model(again), ids), logits(morph.train.load_model(run), ids)) < 1e-5
-    done = train(again)
-    assert done.step == 4 and again.summary is not None
-    assert [path.name for path in again.checkpoints()] == ["step-000000", "step-000002", "step-000004"]
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_folders_that_are_there_and_changes_without_recipe_leave_nothing_behind(run: Run, tmp_path: Path) -> None:
-    taken = tmp_path / "taken"
-    taken.mkdir()
-    (taken / "mine").write_text("mine")
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(MorphError, match="exists already and is never overwritten"):
-        carry_over(run.path, "13", taken)
-    with pytest.raises(MorphError, match=r"lies in .*run, which is left as it is"):
-        carry_over(run.path, "13", run.path / "checkpoints" / "step-000009")
-    with pytest.raises(MorphError, match="no recipe carries"):
-        carry_over(run.path, "lightning")
-    with pytest.raises(MorphError, match="unknown stage 'hybird'"):
-        carry_over(run.path, "hybird")
-    with pytest.raises(MorphError, match="no run at"):
-        carry_over(tmp_path / "nothing", "13")
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_failing_disk_leaves_nothing_half_written(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("morph.carrying.write_bytes", fail)
-    with pytest.raises(MorphError, match="no space left"):
-        carry_over(run.path, "13")
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def one_head(config: ModelConfig) -> Attention:
-    """Its attention with one key-value head."""
-    assert isinstance(config.attention, Attention)
-    return replace(config.attention, n_kv_heads=1)
-
-
-def test_a_checkpoint_becomes_a_checkpoint(tmp_path: Path) -> None:
-    pytest.importorskip("safetensors")
-    from morph import hf
-
-    config = replace(config_of("qk-norm+untied", "nano"), embedding_scale=1.0)
-    hf.save(stage_model(config), tmp_path / "qwen", "qwen3")
-    (tmp_path / "qwen" / "tokenizer.json").write_text("{}")
-    report, out = carry_over(tmp_path / "qwen", "qk-norm+untied+embedding-scale+mqa", tmp_path / "one")
-    assert (out / "tokenizer.json").read_text() == "{}" and [move.name for move in report.moves] == ["gqa"]
-    new, again = hf.load(out), morph.upcycle(hf.load(tmp_path / "qwen"), replace(config, attention=one_head(config)))[0]
-    ids = random_ids(new, 2, 16)
-    assert relative_error(logits(new, ids), logits(again, ids)) < 1e-5
-    with pytest.raises(MorphError, match="no family that Morph writes can hold this model"):
-        carry_over(tmp_path / "qwen", "qk-norm+untied+embedding-scale+moe", tmp_path / "moe")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "qwen"]
-
-
-@pytest.mark.parametrize("size", ["nano", "tiny", "small"])
-def test_widths_are_read_off_any_stage(size: str) -> None:
-    for number in (0, 6, 7, 9, 13):
-        assert size_like(stage(number, size)) == SIZES[size]
-    own = replace(stage(0, "nano"), attention=Attention(n_heads=3, n_kv_heads=3), norm=LayerNorm())
-    assert size_like(own).n_kv_heads == 1
-
-
-def test_the_command_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["upcycle", str(run.path), "--to", "moe"])
-    told = capsys.readouterr().out
-    assert ended.value.code == 0 and "moe: function-preserving" in told and f"written to {run.path}-moe" in told
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["upcycle", str(run.path), "--to", "mla"])
-    assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1

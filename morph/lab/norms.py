@@ -16,6 +16,7 @@ from morph import config
 from morph.lab import probes, sharded
 from morph.lab.sharded import Ranks
 from morph.lab.trial import Trial
+from morph.measure.size import rms
 from morph.nn.norm import build_norm
 from morph.nn.organ import plain_forms
 
@@ -85,7 +86,7 @@ def error(form: str) -> Callable[[Trial], float]:
         exact = x.double()
         if not isinstance(trial.config.norm, config.RMSNorm):
             exact = exact - exact.mean(-1, keepdim=True)
-        return probes.rms(found - exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + eps))
+        return rms(found - exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + eps))
 
     return read
 

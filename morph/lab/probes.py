@@ -19,6 +19,7 @@ import morph
 from morph.errors import MorphError
 from morph.lab.tasks import Text
 from morph.lab.trial import CPU, Trial
+from morph.measure.size import rms
 from morph.measure.trace import Trace
 from morph.train.loop import LN2, to_device
 
@@ -146,11 +147,6 @@ def weight_on_first(trial: Trial) -> float:
     """Mean attention weight on the first token, over layers, heads and the second half of the queries."""
     weights = each_layer(trial, watch(trial), "attention.weights")
     return statistics.fmean(float(w[..., w.shape[-2] // 2 :, 0].mean()) for w in weights)
-
-
-def rms(x: Tensor) -> float:
-    """Root mean square of all numbers."""
-    return float(x.float().square().mean().sqrt())
 
 
 def stream_sizes(trial: Trial) -> list[float]:

@@ -17,9 +17,10 @@ from morph.config import (
     SlidingWindow,
     ZeroCentredRMSNorm,
 )
+from morph.measure.size import rms
 from morph.nn.attention import SoftmaxAttention
 from morph.nn.delta import GatedDeltaNet as DeltaLayer
-from morph.upcycling.move import Move, Told, fit, rms
+from morph.upcycling.move import Move, Told, fit
 
 OPEN = 1.2785
 """SiLU of it is 1."""
@@ -135,16 +136,21 @@ def qkv_bias(move: Move) -> Told:
 # ---- layouts ---------------------------------------------------------------------------------------------------------
 
 
+def usual_window(config: ModelConfig) -> int:
+    """A quarter of the context, as in all sizes of the steps: stands where nothing says how long a window is."""
+    return max(1, config.context_length // 4)
+
+
 def to_window(config: ModelConfig, target: ModelConfig) -> ModelConfig | None:
     """Layers that see the last tokens only; on the way to layers with a state they come first.
 
-    A layout of states does not say which window they replaced: a quarter of the context, as in all sizes of the steps.
+    A layout of states does not say which window they replaced: the usual one.
     """
     layout, wanted = config.layout, target.layout
     if isinstance(wanted, Interleaved) and isinstance(wanted.local, GatedDeltaNet):
         if not isinstance(layout, AllGlobal):
             return None
-        wanted = replace(wanted, local=SlidingWindow(window=max(1, config.context_length // 4)))
+        wanted = replace(wanted, local=SlidingWindow(window=usual_window(config)))
     for each in (layout, wanted):
         local = None if isinstance(each, AllGlobal) else each.local
         if local is not None and (not isinstance(local, SlidingWindow) or local.n_heads is not None):

@@ -51,7 +51,7 @@ class Options:
 
     Attributes:
         seed: of fresh tensors, noise, and token ids that are not given.
-        steepness: β of `Rule` "silu": SiLU(βz)/β in the place of ReLU(z).
+        steepness: β where SiLU(βz)/β stands in the place of ReLU(z).
         noise: standard deviation of what is added to experts that are copies of each other, relative to their RMS.
     """
 
@@ -154,11 +154,6 @@ class Move:
     def read_by(self, half: str) -> Tensor:
         """What `blocks.L.attention` or `blocks.L.feed_forward` reads of all tokens, (T, D)."""
         return self._read[half]
-
-
-def rms(x: Tensor) -> float:
-    """Root mean square of all numbers."""
-    return float(x.double().square().mean().sqrt())
 
 
 def fit(x: Tensor, y: Tensor) -> Tensor:

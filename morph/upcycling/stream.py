@@ -22,8 +22,9 @@ from morph.config import (
     Sinusoid,
     ZeroCentredRMSNorm,
 )
+from morph.measure.size import rms
 from morph.nn.attention import SoftmaxAttention
-from morph.upcycling.move import Kind, Move, Told, readers, rms, writers
+from morph.upcycling.move import Kind, Move, Told, readers, writers
 
 # ---- where the norms stand -------------------------------------------------------------------------------------------
 

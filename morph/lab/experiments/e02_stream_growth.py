@@ -19,6 +19,7 @@ from morph.lab.needs import learned
 from morph.lab.spec import Arm, Claim, Experiment, Measure
 from morph.lab.tasks import Text
 from morph.lab.trial import Trial
+from morph.measure.size import rms
 from morph.measure.trace import Trace
 from morph.steps import stage
 from morph.train.recipe import Recipe
@@ -56,7 +57,7 @@ def shares(trial: Trial) -> list[float]:
     read = [seen["stream"], *probes.each_layer(trial, seen, "stream")]
     attention = probes.each_layer(trial, seen, "attention_delta")
     feed_forward = probes.each_layer(trial, seen, "feed_forward_delta")
-    return [probes.rms(a + f) / probes.rms(x) for a, f, x in zip(attention, feed_forward, read[:-1], strict=True)]
+    return [rms(a + f) / rms(x) for a, f, x in zip(attention, feed_forward, read[:-1], strict=True)]
 
 
 def last_share(trial: Trial) -> float:
