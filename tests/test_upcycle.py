@@ -1,4 +1,4 @@
-"""Upcycling: identities in fp64, what reports say, what is refused, and the folders that come of it."""
+"""Upcycling: identities in fp64, the walk over stages and forks, and what reports say."""
 
 from __future__ import annotations
 
