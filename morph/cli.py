@@ -335,10 +335,13 @@ def upcycle(
 ) -> None:
     """Carry a trained model over to a later stage, as a folder that can be trained on."""
     from morph.carrying import carry_over
+    from morph.folder import Folder
 
     report, written = carry_over(folder, to, out)
     print(report)
-    print(f"written to {written}")
+    is_run = Folder.at(written).kind == "run"
+    then = f"morph train --out {written} --resume" if is_run else f"morph generate {written} --prompt 'def '"
+    print(f"written to {written}. Try: {then}")
 
 
 @app.command()

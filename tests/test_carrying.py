@@ -111,7 +111,10 @@ def test_the_command_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["upcycle", str(run.path), "--to", "moe"])
     told = capsys.readouterr().out
-    assert ended.value.code == 0 and "moe: function-preserving" in told and f"written to {run.path}-moe" in told
+    assert ended.value.code == 0 and "moe: function-preserving" in told and f"written to {run.path}-moe. Try: " in told
+    with pytest.raises(SystemExit) as ended:
+        cli.main(told.rpartition("Try: morph ")[2].split())
+    assert ended.value.code == 0 and "after 4 steps" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
         cli.main(["upcycle", str(run.path), "--to", "mla"])
     assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
