@@ -420,6 +420,27 @@ def render(
 
 
 @app.command()
+def film(
+    figures: Annotated[
+        list[str] | None, typer.Argument(help="Some figures only [default: all].", show_default=False)
+    ] = None,
+    quality: Annotated[str, typer.Option(help="480p, 720p, 1080p or 4k.")] = "1080p",
+    theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
+    model: Annotated[
+        str, typer.Option(help="Whose tensors: a run, a checkpoint, a stage, a fork [default: recorded].")
+    ] = "",
+    seed: Annotated[int | None, typer.Option(help="Of the models shown [default: 0].", min=0)] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the film and its parts.")] = Path("out/film"),
+) -> int:
+    """Make one film of all figures, with title cards, chapters and subtitles."""
+    from morph.rendering.film import Wanted, make_film
+
+    for path in make_film(Wanted(tuple(figures or ()), quality, theme, model, seed, out)):
+        print(path)
+    return 0
+
+
+@app.command()
 def doctor() -> int:
     """Say what is installed, what is missing, and what mends it."""
     from morph.doctor import main as examine

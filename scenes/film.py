@@ -69,6 +69,66 @@ def with_pauses(film: Path, out: Path, starts: Sequence[float], cues: Sequence[C
             target.mux(packet)
 
 
+@dataclass(frozen=True)
+class Part:
+    """A film to be joined to others: its file, and what stands in it."""
+
+    file: Path
+    cues: Sequence[Cue]
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes."""
+        return self.cues[-1].end
+
+
+def joined(parts: Sequence[Part], out: Path, title: str, chapters: Sequence[tuple[str, float, float]]) -> None:
+    """Copy films that were encoded alike one after another into `out`; nothing is encoded again.
+
+    Args:
+        chapters: names with their first and last second.
+
+    Raises:
+        ValueError: when a part has another size, rate or encoding than the first.
+    """
+    with av.open(str(parts[0].file)) as first, av.open(str(out), "w", options={"movflags": "faststart"}) as target:
+        model = first.streams.video[0]
+        copy = target.add_stream_from_template(model)
+        target.metadata["title"] = title
+        target.set_chapters([
+            {
+                "id": i, "start": round(start * 1000), "end": round(end * 1000),
+                "time_base": Fraction(1, 1000), "metadata": {"title": name},
+            }
+            for i, (name, start, end) in enumerate(chapters)
+        ])  # fmt: skip
+        now = 0.0
+        for part in parts:
+            with av.open(str(part.file)) as source:
+                stream = source.streams.video[0]
+                if _encoding(stream) != _encoding(model):
+                    raise ValueError(f"{part.file} is encoded in another way than {parts[0].file}")
+                assert stream.time_base is not None
+                delay = round(now / float(stream.time_base))
+                for packet in source.demux(stream):
+                    if packet.pts is None or packet.dts is None:
+                        continue
+                    packet.pts, packet.dts, packet.stream = packet.pts + delay, packet.dts + delay, copy
+                    target.mux(packet)
+            now += part.seconds
+
+
+def _encoding(stream: av.VideoStream) -> tuple[object, ...]:
+    """What must be equal for packets of two streams to stand in one."""
+    context = stream.codec_context
+    return context.name, stream.width, stream.height, stream.time_base, context.pix_fmt, context.extradata
+
+
+def later(cues: Sequence[Cue], seconds: float) -> list[Cue]:
+    """The same cues, so many seconds later."""
+    return [Cue(c.key, c.subtitle, c.start + seconds, c.settled + seconds, c.end + seconds) for c in cues]
+
+
 def as_webm(film: Path, out: Path) -> None:
     """Encode a film anew as WebM (VP9), for viewers that play no H.264; time stamps, and so the pauses, stay."""
     with av.open(str(film)) as source, av.open(str(out), "w") as target:

@@ -16,14 +16,19 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from morph.errors import MorphError, nearest
 from morph.story import Figure, Frame
+from morph.story.store import versions
 from morph.train.files import scratch_folder
 from scenes.boards import BOARDS, frame_of
 from scenes.output import FILMS, PICTURES, QUALITIES, Output, pictures_in
-from scenes.theme import hold
+from scenes.theme import Theme, hold
 from scenes.theme import theme as make_theme
+
+if TYPE_CHECKING:
+    from scenes.board import Still
 
 FORMATS = ("mp4", "webm", "png", "svg")
 DEFAULT = ("mp4", "png")
@@ -76,6 +81,7 @@ def render(
     formats: Collection[str] = DEFAULT,
     page: str = "",
     key: str = "",
+    film: tuple[str, ...] = (),
     on_step: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
     """Draw a figure into the folder `out` and return the files written, the film first.
@@ -89,6 +95,7 @@ def render(
         formats: some of `FORMATS`.
         page: text of a page to write beside the pictures, as `FIGURE.html`.
         key: noted in the manifest, so that a caller can tell whether the files are still what it wants.
+        film: the figures of the film of which this is a part: it gets its cards (`scenes.cards`).
         on_step: called with the pictures drawn so far and their number in all.
 
     Raises:
@@ -109,6 +116,8 @@ def render(
         Still(f"{i:02d}-{frame.key}", board(figure, i, look), hold(frame.caption), _subtitle(frame))
         for i, frame in zip(chosen, shown)
     ]
+    if film:
+        stills = _with_cards(stills, figure.name, film, look)
     counter, total = count(1), pictures_in(len(stills), formats)
     step = (lambda: on_step(next(counter), total)) if on_step else lambda: None
     try:
@@ -152,6 +161,13 @@ def _parts(out: Path) -> Iterator[Path]:
 def _move(made: Path, target: Path) -> Path:
     os.replace(made, target)
     return target
+
+
+def _with_cards(stills: list[Still], name: str, film: tuple[str, ...], look: Theme) -> list[Still]:
+    from scenes.cards import after, before
+
+    drawn_with = " · ".join(versions("morph-tutorial", "torch", "numpy", "manim", "typst"))
+    return [*before(name, film, look), *stills, *after(name, film, drawn_with, look)]
 
 
 # ---- checks ----

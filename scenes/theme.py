@@ -16,7 +16,7 @@ FRAME_HEIGHT = 8.0
 MARGIN = 0.25
 """No text comes closer to the frame's edge than this."""
 
-SIZES = {"title": 34, "body": 24, "label": 21, "floor": 18}
+SIZES = {"display": 64, "title": 34, "body": 24, "label": 21, "floor": 18}
 """Type scale in points. A point is 1/96 unit, so `floor` is 11 px at 480p: nothing smaller is readable there."""
 UNITS_PER_POINT = 1 / 96
 

@@ -45,7 +45,7 @@ def render_all(request: Request, explain: bool = False) -> int:
         print("\n\n".join(explained(name, _options(request, name)) for name in figures))
         return 0
     jobs = [_job(request, name, several=len(figures) > 1) for name in figures]
-    results = _with_bars(jobs)
+    results = with_bars(jobs)
     for result in results:
         for path in result.files:
             print(path)
@@ -128,7 +128,7 @@ def _job(request: Request, name: str, several: bool) -> Job:
     )
 
 
-def _with_bars(jobs: Sequence[Job]) -> list[Result]:
+def with_bars(jobs: Sequence[Job]) -> list[Result]:
     """Run the jobs with a progress bar for each on a terminal, and none elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

@@ -31,7 +31,7 @@ class Job:
         figure: its name.
         out: folder to write to.
         options: for `morph.story.figure` (`model`, `seed`, `sweep`); None where the figure has a default.
-        quality, theme, frames, formats: as `scenes.render.render` takes them; None is its default.
+        quality, theme, frames, formats, film: as `scenes.render.render` takes them; None is its default.
     """
 
     figure: str
@@ -41,6 +41,7 @@ class Job:
     theme: str = "dark"
     frames: tuple[int, ...] | None = None
     formats: tuple[str, ...] | None = None
+    film: tuple[str, ...] = ()
 
 
 def run(job: Job, on_step: OnStep | None = None) -> list[Path]:
@@ -49,7 +50,7 @@ def run(job: Job, on_step: OnStep | None = None) -> list[Path]:
     Raises:
         MorphError: when what the scenes need is not installed, and for whatever the story or the scenes refuse.
     """
-    scenes = _scenes()
+    scenes = scenes_room("scenes.render")
     formats = (*scenes.DEFAULT, PAGE) if job.formats is None else job.formats
     known = (*scenes.FORMATS, PAGE)
     if unknown := [kind for kind in formats if kind not in known]:
@@ -59,19 +60,19 @@ def run(job: Job, on_step: OnStep | None = None) -> list[Path]:
     scenes.check(job.figure, **request)
     scenes.require_folder(job.out)
     figure = stored(job.figure, **job.options)
-    key = _key(figure, {**request, "page": PAGE in formats})
+    key = _key(figure, {**request, "page": PAGE in formats, "film": job.film})
     if found := _already(job.out, scenes.manifest_name(job.figure, job.theme), key):
         remove_leftovers(job.out, scenes.PARTS)
         return found
     page = pages.page(figure) if PAGE in formats else ""
-    written: list[Path] = scenes.render(figure, job.out, **request, page=page, key=key, on_step=on_step)
+    written: list[Path] = scenes.render(figure, job.out, **request, page=page, key=key, film=job.film, on_step=on_step)
     return written
 
 
-def _scenes() -> Any:
+def scenes_room(module: str) -> Any:
     """The room that draws, which is not part of every installation."""
     try:
-        return importlib.import_module("scenes.render")
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise MorphError(
             f"rendering needs {error.name}, which is missing: run in Morph's folder with the extra 'scenes' "
