@@ -15,6 +15,8 @@ from scenes.theme import Theme
 
 ROLES = {"post": "cache", "pre": "ink", "sandwich": "norm", "post-branch": "norm", "depth-scaled-sandwich": "position"}
 """Colour of a placement's curve."""
+CUT = 3.6
+"""Where the stage of frame 13 is split on a narrow screen."""
 
 
 def carried(board: Board, figure: Figure, index: int, theme: Theme) -> None:
@@ -98,14 +100,15 @@ def gradient(board: Board, figure: Figure, index: int, theme: Theme) -> None:
 
 
 def depth_scaled(board: Board, figure: Figure, index: int, theme: Theme) -> None:
-    """RMS by depth for second norms with gains of 1 and of 1/√L, with independent writes of these sizes dashed."""
+    """RMS by depth for second norms with gains of 1 and of 1/√L, independent writes dashed; at the right, trained."""
     frame = figure.frames[index - 1]
     layers, depth = frame.facts["layers"], frame.values("depth")
     names = ("sandwich", "depth-scaled-sandwich")
     top = max(float(frame.values(f"{n}{w}").max()) for n in names for w in ("", " walk"))
-    area = Axes(PLOT, (0, layers), (0, 1.04 * top))
+    board.cut = CUT
+    area = Axes((PLOT[0], PLOT[1], 0.6, PLOT[3]), (0, layers), (0, 1.04 * top))
     axes(
-        board, "plot", theme, area, x_label="layers passed", y_label="RMS of the stream",
+        board, "plot", theme, area, x_label="layers passed", y_label="RMS of the stream, as initialized",
         x_ticks=layer_ticks(layers), y_ticks=[float(t) for t in range(0, int(top) + 1, 1 if top < 6 else 2)],
     )  # fmt: skip
     series, words = {}, {}
@@ -117,3 +120,13 @@ def depth_scaled(board: Board, figure: Figure, index: int, theme: Theme) -> None
         words[name] = f"{gain}, {series[name][-1]:.2f}"
         words[f"{name}.walk"] = f"independent writes, {series[f'{name}.walk'][-1]:.2f}"
     named(board, theme, area, series, words)
+    lab = frame.values("lab")
+    highest = 10 * float(np.ceil(lab.max() / 10))
+    area = Axes((4.4, PLOT[1], 6.3, PLOT[3]), (-0.5, 1.5), (0, highest))
+    axes(
+        board, "lab", theme, area, x_label=f"lab, {frame.facts['lab']}", y_label="RMS at the end, trained",
+        x_ticks=[(0, "gain 1"), (1, f"1/√{frame.facts['lab_layers']}")],
+        y_ticks=[float(t) for t in range(0, int(highest) + 1, 10)],
+    )  # fmt: skip
+    for i, name in enumerate(names):
+        dots(board, f"lab.{name}", theme, area, np.full(lab.shape[1], i), lab[i], "ink", size=0.09)

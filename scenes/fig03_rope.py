@@ -361,17 +361,27 @@ def base(board: Board, frame: Frame, theme: Theme) -> None:
 
 
 def longer(board: Board, frame: Frame, theme: Theme) -> None:
-    """A row of dials a scheme: the shaded part was seen in training, the hand is where a longer text leads."""
+    """A row of dials a scheme: the shaded part was seen in training, the hand is where a longer text leads.
+
+    At the right, what the lab measured of three of them.
+    """
     speeds, seen, place = (frame.values(name) for name in ("speeds", "seen", "hand"))
-    facts, radius = frame.facts, 0.4
+    facts, radius = frame.facts, 0.36
     drawn = facts["drawn"]
-    pitch = 10.9 / len(drawn)
+    pitch = 9.6 / len(drawn)
     ink, muted = theme.colour("ink"), theme.colour("muted")
     xs = [-4.35 + pitch * i for i in range(len(drawn))]
     board.put("fast", label("fastest pair", "floor", muted).at(xs[0] - radius, 2.98))
     told = f"shaded: seen in texts of {facts['length']:,}; hand: at token {facts['factor'] * facts['length']:,.0f}"
     board.put("legend", label(told, "floor", ink).at((xs[0] + xs[-1]) / 2, 2.98, "centre"))
     board.put("slow", label("slowest pair", "floor", muted).at(xs[-1] + radius, 2.98, "right"))
+    board.put("lab", label(facts["lab_where"], "floor", muted).at(6.7, 2.98, "right"))
+    for row, rises in zip(facts["lab"], frame.values("lab")):
+        y = 2.2 - 1.35 * row
+        told = label(f"{rises.mean():+.2f} bits a byte", "floor", ink, "medium")
+        board.put(f"lab{row}:rise", told.at(6.7, y + 0.16, "right"))
+        told = label(f"{rises.min():.2f} to {rises.max():.2f}", "floor", muted)
+        board.put(f"lab{row}:span", told.at(6.7, y - 0.14, "right"))
     for row, name in enumerate(facts["names"]):
         y = 2.2 - 1.35 * row
         board.put(f"scheme{row}:name", label(name, "label", ink, "medium").at(-6.65, y + 0.32))

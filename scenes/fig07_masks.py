@@ -204,6 +204,8 @@ def _cone(pen: Pen) -> None:
         x = left + (tokens - depth * w) * wide
         pen.board.put("wrong:line", polylines(theme, [[(x, top + 0.1), (x, top - 2 * tall)]], "ghost", 2.5))
         pen.text("wrong:name", f"not L×w = {depth * w}", (x + 0.12, top - 1.5 * tall), colour="muted")
+    for i, words in enumerate(facts.get("lab", ())):
+        pen.text(f"lab:{i}", words, (left + 0.2, bottom + 1.3 - 0.33 * i), colour="muted" if i == 0 else "ink")
     at = (5.75, -1.75, 5.9, 1.75)
     scale(pen.board, "powers", theme, at, limits=limits, text=lambda v: ten(round(v)))
     pen.text("powers:name", "gradient", (5.75, 2.0), colour="muted")

@@ -163,6 +163,7 @@ def _set(*index: int, to: float):  # type: ignore[no-untyped-def]
         ("stack", "weights", _set(0, 31, 0, to=0.1)),
         ("reach-all-local", "heard", _set(12, 14, to=1)),  # one token further
         ("reach-all-local", "heard", _set(12, 30, to=0)),  # a hole
+        ("reach-all-local", "lab_field", lambda v: v + 8.5),
         ("reach-1-1", "heard", _set(2, 0, to=0)),
         ("reach-3-1", "heard", _set(3, 0, to=1)),
         ("reach-3-1", "heard", _set(-1, 0, to=0)),
@@ -182,6 +183,7 @@ def _set(*index: int, to: float):  # type: ignore[no-untyped-def]
         ("sink", "taken", lambda v: v + 1),
         ("sink", "taken", _set(0, 0, to=-0.1)),
         ("sink", "first", _set(0, 0, to=-0.1)),
+        ("sink", "lab", _set(0, 0, to=0.2)),
     ],
 )  # fmt: skip
 def test_claims_can_fail(frames: dict[str, Frame], key: str, name: str, change: object) -> None:

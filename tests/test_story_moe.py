@@ -14,7 +14,9 @@ import torch
 
 import morph
 from morph.config import MoE, NoBalance, SelectionBias
+from morph.lab.verdict import Interval
 from morph.story import Array, Figure, Frame
+from morph.story.measured import run
 from morph.story.moe import NO_ROUTER, NO_SHARED, figure
 from morph.story.moe_balance import balance_frames, kind_of, loads
 from morph.story.moe_counts import dense_counterpart, power
@@ -263,8 +265,13 @@ def test_captions_say_what_the_run_did() -> None:
     both = balance_frames(
         {"none": trained("none", [shares(4.0, 0.1)]), "loss": trained("loss", [shares(2.0)])},
     )
-    assert "2.0 instead of 4.0 times" in both[1].caption and "0 instead of 1" in both[1].caption
+    of_lab = [run("router-collapse").summary(arm, {}, "fullest expert over even") for arm in ("none", "auxiliary loss")]
+    none, loss = (f"{interval.mean:.1f}" for interval in of_lab if isinstance(interval, Interval))
+    assert f"ends at 2.0, not 4.0 times an even share. In the lab (3 seeds) {loss}, not {none}." in both[1].caption
+    dead = run("router-collapse").summary("none", {}, "dead experts")
+    assert isinstance(dead, Interval) and f"{dead.mean:.1f} of 16 get under a tenth." in both[0].caption
     assert both[1].check()
+    assert not with_array(both[1], "lab", lambda v: v[::-1]).check(), "in the lab it helps too"
     worse = balance_frames({"none": trained("none", [shares(2.0)]), "loss": trained("loss", [shares(3.0)])})
     assert not worse[1].check(), "a loss that does not help is not claimed to"
 

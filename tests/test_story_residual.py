@@ -111,6 +111,7 @@ def one(index: int, to: float) -> Callable[[np.ndarray], None]:
         ("gradient", "depth-scaled-sandwich", one(1, 100.0)),
         ("gradient", "sandwich", one(-1, 2.0)),
         ("depth-scaled", "sandwich", lambda v: v * 1.3),
+        ("depth-scaled", "lab", lambda v: v[::-1]),
     ],
 )
 def test_each_part_of_a_claim_can_fail(key: str, name: str, change: Callable[[np.ndarray], Any]) -> None:

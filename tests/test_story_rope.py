@@ -121,6 +121,7 @@ WRONG: list[tuple[str, str, Callable[[np.ndarray], np.ndarray | None]]] = [
     ("longer", "speeds", lambda v: np.maximum(v, 1e-3)),  # no position, and still it turns
     ("longer", "seen", lambda v: v * 0.9),
     ("longer", "seen", lambda v: v.__setitem__(0, 7.0)),  # nothing is new without a change
+    ("longer", "lab", lambda v: v[[1, 0, 2]]),  # the lab's YaRN loses more than RoPE
 ]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from morph.config import AuxiliaryLoss, MoE, SelectionBias
 from morph.story.frame import Array, Claim, Frame, absent
+from morph.story.measured import by_seed, run
 from morph.story.moe_layer import middle_layer, named, routed_layers
 from morph.story.subject import Subject
 
@@ -29,6 +30,9 @@ TITLES = {
     "loss": "A loss against uneven use",
     "bias": "A bias on the choice",
 }
+LAB = "router-collapse"
+LAB_ARMS = {"loss": "auxiliary loss", "bias": "bias, step 0.003"}
+"""What the lab's experiment calls its arms."""
 WORDS = {"none": "nothing", "loss": "an auxiliary loss", "bias": "a selection bias"}
 
 
@@ -126,6 +130,8 @@ def _frame(kind: str, subject: Subject, found: Loads, before: Loads | None, comp
         arrays["bias"] = Array(values=found.bias.round(6), axes=("stretch", "expert"), source=source)
     if before is not None:
         arrays["fullest_before"] = Array(values=np.array(before.peak), axes=(), source="the run of the frame before")
+    if compared:
+        arrays["lab"] = lab(kind)
     facts: dict[str, Any] = {
         "aside": f"layer {found.layer}, {found.steps[-1]:,} steps",
         "layer": found.layer, "n_experts": moe.n_experts, "top_k": moe.top_k, "n_shared": moe.n_shared,
@@ -134,7 +140,7 @@ def _frame(kind: str, subject: Subject, found: Loads, before: Loads | None, comp
     return Frame(
         key=KEYS[kind],
         title=TITLES[kind],
-        caption=_caption(kind, moe, found, before),
+        caption=_caption(kind, moe, found, before, arrays.get("lab")),
         alt=_alt(moe, found),
         claim=_claim(kind if compared else ""),
         arrays=arrays,
@@ -143,12 +149,25 @@ def _frame(kind: str, subject: Subject, found: Loads, before: Loads | None, comp
     )
 
 
-def _caption(kind: str, moe: MoE, found: Loads, before: Loads | None) -> str:
+def lab(kind: str) -> Array:
+    """What the lab read with every seed: dead experts where nothing balances, else the fullest, with none in row 0."""
+    if kind == "none":
+        return by_seed(LAB, ("none",), "dead experts")
+    return by_seed(LAB, ("none", LAB_ARMS[kind]), "fullest expert over even")
+
+
+def _caption(kind: str, moe: MoE, found: Loads, before: Loads | None, lab: Array | None) -> str:
     peak, starved, n = found.peak, found.starved, moe.n_experts
     if kind == "none":
         most = moe.n_experts / moe.top_k
         dead = int((found.load[-1] == 0).sum())
         alive = "None is dead: a partial collapse." if starved else "No collapse."
+        if lab is not None:
+            return (
+                f"The fullest expert ends at {peak:.1f} times an even share; {starved} of {n} get under a quarter. "
+                f"In the lab ({lab.values.shape[1]} seeds) {lab.values.mean():.1f} of {_lab_experts()} get under a "
+                "tenth."
+            )
         end = f"{dead} {'gets' if dead == 1 else 'get'} nothing." if dead else alive
         return (
             f"The fullest expert ends at {peak:.1f} times an even share, of {most:.1f} possible; "
@@ -156,21 +175,28 @@ def _caption(kind: str, moe: MoE, found: Loads, before: Loads | None) -> str:
         )
     if kind == "loss":
         assert isinstance(moe.balance, AuxiliaryLoss)
-        if before is None:
+        if before is None or lab is None:
             return (
                 f"A loss asks for even use. The fullest expert ends at {peak:.1f} times an even share; {starved} of "
                 f"{n} get under a quarter."
             )
         return (
-            f"With {moe.balance.coefficient:g} times a loss on uneven use, the fullest expert ends at {peak:.1f} "
-            f"instead of {before.peak:.1f} times an even share; {starved} instead of {before.starved} get under a "
-            "quarter."
+            f"{moe.balance.coefficient:g} times a loss on uneven use: the fullest expert ends at {peak:.1f}, not "
+            f"{before.peak:.1f} times an even share. {_in_the_lab(lab)}, not {lab.values[0].mean():.1f}."
         )
-    against = "" if before is None else f", against {before.peak:.1f} with the loss"
+    there = "" if lab is None else f" {_in_the_lab(lab)}."
     return (
-        f"An overfull expert's bias falls each step, an underfull one's rises; only the choice sees it. "
-        f"The fullest ends at {peak:.2f} times an even share{against}."
+        f"An overfull expert's bias falls, an underfull one's rises; only the choice sees it. "
+        f"The fullest ends at {peak:.2f} times an even share.{there}"
     )
+
+
+def _in_the_lab(lab: Array) -> str:
+    return f"In the lab ({lab.values.shape[1]} seeds) {lab.values[1].mean():.1f}"
+
+
+def _lab_experts() -> int:
+    return int(run(LAB).declared["config"]["feed_forward"]["n_experts"])
 
 
 def _alt(moe: MoE, found: Loads) -> str:
@@ -200,6 +226,11 @@ def _falls(frame: Frame) -> bool:
     return bool(frame.values("load")[-1].max() < frame.values("fullest_before"))
 
 
+def _falls_in_the_lab(frame: Frame) -> bool:
+    without, balanced = frame.values("lab")
+    return bool((balanced < without).all())
+
+
 def _moves_against(frame: Frame) -> bool:
     """Experts that were fuller than others, summed over the run, ended with the lower bias."""
     load, bias = frame.values("load").sum(axis=0), frame.values("bias")[-1]
@@ -210,21 +241,25 @@ def _claim(kind: str) -> Claim:
     """Of runs that are compared more is claimed than of a reader's own ("" for its kind), which may be short."""
     if kind == "none":
         return Claim(
-            text="At the end the fullest expert has over twice an even share, and some have under a quarter.",
+            text="At the end the fullest expert has over twice an even share, and some have under a quarter; in the "
+            "lab some are all but idle, with every seed.",
             holds=lambda f: (
                 _even_on_average(f)
                 and bool(f.values("load")[-1].max() > 2)
                 and f.facts["starved"] == int((f.values("load")[-1] < STARVED).sum()) > 0
+                and bool((f.values("lab") > 0).all())
             ),
         )
     if kind == "loss":
         return Claim(
-            text="The loss makes the load more even than nothing does, and leaves it uneven.",
-            holds=lambda f: _even_on_average(f) and _falls(f) and bool(f.values("load")[-1].max() > 1.25),
+            text="The loss makes the load more even than nothing does, in the lab too, and leaves it uneven.",
+            holds=lambda f: (
+                _even_on_average(f) and _falls(f) and _falls_in_the_lab(f) and bool(f.values("load")[-1].max() > 1.25)
+            ),
         )
     if kind == "bias":
         return Claim(
-            text="The bias makes the load more even than the loss does, and moves against the load.",
-            holds=lambda f: _even_on_average(f) and _falls(f) and _moves_against(f),
+            text="The bias makes the load more even than the loss does, moves against the load, and helps in the lab.",
+            holds=lambda f: _even_on_average(f) and _falls(f) and _falls_in_the_lab(f) and _moves_against(f),
         )
     return Claim(text="Loads average to an even share in every stretch.", holds=_even_on_average)

@@ -9,6 +9,7 @@ import numpy as np
 from morph.config import Llama3Rope, PartialRope, Rope, Rotation, YarnRope
 from morph.nn.position import frequencies
 from morph.story.frame import Array, Claim, Frame, absent
+from morph.story.measured import by_seed
 from morph.story.rope_layer import EXACT, TURN
 from morph.story.rope_pairs import Live, drawn, some_of
 from morph.story.written import many
@@ -179,6 +180,8 @@ def longer(live: Live) -> Frame:
     hand = (FACTOR * length * speeds) % TURN
     new = unseen(hand, seen)
     turned = (speeds > 0).sum(1)
+    lab = by_seed("length", ("RoPE", "YaRN, no training", "NoPE"), "rise")
+    rise = lab.values.mean(axis=1).tolist()
     allowed, within = "the trained length", "in training"
     if live.subject.is_released:
         allowed, within = "the length its config allows", "within it"
@@ -187,28 +190,31 @@ def longer(live: Live) -> Frame:
         title="Slow down, leave out, remove",
         caption=(
             f"At {FACTOR:.0f} times {allowed}, {new[0].sum()} of {count} hands point where none did {within}; with "
-            f"YaRN, {many(new[1].sum(), count)}. Partial rotation turns only {turned[2]} pairs, NoPE "
-            f"{many(turned[3], count)}."
+            f"YaRN, {many(new[1].sum(), count)}. In the lab RoPE lost {rise[0]:.2f} bits, YaRN {rise[1]:.2f}."
         ),
         alt=(
             f"Four rows of dials, a dial a pair. Shaded is the part of the circle that texts of {length} tokens show, "
             f"the hand is where {FACTOR * length:.0f} tokens lead. RoPE: {new[0].sum()} hands outside. YaRN, which "
             f"slows the slow pairs by {FACTOR:.0f}: {new[1].sum()} outside. Partial rotation: {turned[2]} dials have "
-            "hands. NoPE: no hands."
+            "hands. NoPE: no hands. At the right, bits per byte that the lab's models lost beyond the trained length: "
+            f"RoPE {rise[0]:.2f}, YaRN {rise[1]:.2f}, NoPE {rise[2]:.2f}."
         ),
         claim=Claim(
-            text="YaRN keeps the fastest pair, slows the slow ones by at most its factor, and shows no new angle.",
+            text="YaRN keeps the fastest pair, slows the slow ones by at most its factor, and shows no new angle; in "
+            "the lab it lost less than RoPE with every seed.",
             holds=lambda f: _longer_holds(f),
         ),
         arrays={
             "speeds": Array(values=speeds, axes=("scheme", "pair"), source="morph.nn.position.frequencies"),
             "seen": Array(values=seen, axes=("scheme", "pair"), source="trained length × trained speed, at most 2π"),
             "hand": Array(values=hand, axes=("scheme", "pair"), source=f"{FACTOR:.0f} × length × speed, mod 2π"),
+            "lab": lab,
         },
         facts={
             "names": [name for name, _ in ropes], "how": list(how), "turned": turned.tolist(),
             "new": new.sum(1).tolist(),
             "drawn": drawn(count).tolist(), "length": length, "factor": FACTOR,
+            "lab": [0, 1, 3], "lab_where": "lab, at 4 to 8 times",
         },
         source=(
             f"Speeds for {features} turning features a head, base {base:,.0f}, {live.texts} {length:,} tokens"
@@ -227,4 +233,5 @@ def _longer_holds(frame: Frame) -> bool:
     ratio = speeds[0] / speeds[1]
     new = unseen(hand, seen).sum(1).tolist()
     slowed = abs(ratio[0] - 1) < EXACT and (np.diff(ratio) > -EXACT).all() and ratio[-1] < frame.facts["factor"] + EXACT
-    return bool(slowed and new == frame.facts["new"] and new[1] == 0 and (speeds[3] == 0).all())
+    helped = (frame.values("lab")[1] < frame.values("lab")[0]).all()
+    return bool(slowed and helped and new == frame.facts["new"] and new[1] == 0 and (speeds[3] == 0).all())
