@@ -22,10 +22,10 @@ import morph
 from morph.config import ModelConfig
 from morph.errors import MorphError
 from morph.forks import config_of
+from morph.measure.memory import available_memory
 from morph.model import Decoder
 from morph.telling import title
 from morph.train.files import reason, special_kind
-from morph.train.memory import available_memory
 from morph.train.runs import Run
 from morph.vocabulary import Bytes, Vocabulary, vocabulary_of
 

@@ -17,10 +17,11 @@ import morph
 from morph import cli
 from morph.config import ModelConfig
 from morph.errors import MorphError
+from morph.measure.memory import available_memory
 from morph.train import memory
 from morph.train.data import load_corpus
 from morph.train.loop import train
-from morph.train.memory import available_memory, require_memory
+from morph.train.memory import require_memory
 from morph.train.recipe import Recipe
 from morph.train.runs import Run
 from tests.test_train_data import folder

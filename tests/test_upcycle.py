@@ -104,6 +104,29 @@ def test_the_model_given_is_untouched_and_precision_and_mode_are_kept() -> None:
     assert next(iter(model.parameters())).dtype == torch.float32
 
 
+def test_modes_and_frozen_weights_are_kept_part_by_part() -> None:
+    model = stage_model(9).eval()
+    model.blocks[1].train()
+    model.blocks[2].feed_forward.eval()
+    model.embedding.requires_grad_(False)
+    model.blocks[0].attention.q_proj.weight.requires_grad_(False)  # type: ignore[union-attr,operator]
+    new, _ = morph.upcycle(model, stage(10, "nano"))
+    modes = {name: module.training for name, module in new.named_modules()}
+    assert [modes[f"blocks.{layer}.feed_forward.router"] for layer in range(3)] == [False, True, False]
+    assert modes["blocks.1.attention"] and not modes["blocks.0.attention"] and not modes[""]
+    frozen = [name for name, parameter in new.named_parameters() if not parameter.requires_grad]
+    assert frozen == ["embedding.weight", "blocks.0.attention.q_proj.weight"]
+
+
+def test_another_default_device_changes_nothing() -> None:
+    model = stage_model(9)
+    plain, report = morph.upcycle(model, stage(11, "nano"))
+    with torch.device("meta"):
+        other, again = morph.upcycle(model, stage(11, "nano"))
+    assert str(again) == str(report)
+    assert all(torch.equal(a, b) for a, b in zip(plain.state_dict().values(), other.state_dict().values(), strict=True))
+
+
 def test_the_seed_decides_what_is_drawn() -> None:
     model = stage_model(9, dtype=torch.float64)
 

@@ -13,7 +13,7 @@ from morph.config import GatedMLP
 from morph.errors import MorphError
 from morph.forks import config_of
 from morph.steps import stage
-from morph.upcycling import plan
+from morph.upcycling import plan, walk
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,18 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> Non
         morph.upcycle(model, **({"config": stage(4, "nano")} | arguments))  # type: ignore[arg-type]
     with pytest.raises(MorphError, match="give a model with numbers"):
         morph.upcycle(morph.build(stage(3, "nano"), device="meta"), stage(4, "nano"))
+
+
+def test_more_than_memory_holds_is_refused_before_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, config = morph.build(stage(9, "nano")), stage(10, "nano")
+    sizes = [morph.count(c).total for c in (model.config, config)]
+    needed = 8 * (2 * sizes[0] + sizes[1])
+    monkeypatch.setattr(walk, "available_memory", lambda device: needed)
+    morph.upcycle(model, config)
+    monkeypatch.setattr(walk, "available_memory", lambda device: needed - 1)
+    monkeypatch.setattr(walk, "_carry", None)
+    with pytest.raises(MorphError, match=f"carrying {sizes[1]:,} parameters over takes at least 0.0 GB.* are free"):
+        morph.upcycle(model, config)
 
 
 def test_numbers_that_are_none_are_refused() -> None:

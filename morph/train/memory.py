@@ -1,15 +1,11 @@
 """Whether a model can be trained in the memory there is, told before anything is built or written."""
 
-import contextlib
-import os
-import re
-from pathlib import Path
-
 import torch
 
 import morph
 from morph.config import ModelConfig
 from morph.errors import MorphError
+from morph.measure.memory import available_memory, gigabytes
 from morph.train.recipe import Recipe
 
 BYTES_PER_PARAMETER = 16  # weight, gradient and AdamW's two moments, in fp32
@@ -33,26 +29,7 @@ def require_memory(config: ModelConfig, recipe: Recipe, device: torch.device) ->
     if weights + logits > available:
         remedy = "choose a smaller --size" if weights > available else "lower --batch-size"
         raise MorphError(
-            f"training needs at least {_gb(weights + logits)}: {_gb(weights)} for {parameters:,} parameters, "
-            f"{_gb(logits)} for batch_size {recipe.batch_size}; {device} has {_gb(available)} free: {remedy}"
+            f"training needs at least {gigabytes(weights + logits)}: {gigabytes(weights)} for {parameters:,} "
+            f"parameters, {gigabytes(logits)} for batch_size {recipe.batch_size}; "
+            f"{device} has {gigabytes(available)} free: {remedy}"
         )
-
-
-def available_memory(device: torch.device) -> int | None:
-    """Bytes that a new process could use on `device`; None where the system does not tell."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    known = []
-    with contextlib.suppress(OSError):
-        if found := re.search(r"^MemAvailable: *(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE):
-            known.append(int(found[1]) * 1024)
-    with contextlib.suppress(OSError, ValueError):  # a container's limit, unless it is "max"
-        known.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    if not known:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(known, default=None)
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB"

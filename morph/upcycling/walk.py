@@ -5,17 +5,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from morph.config import ModelConfig, PerLayer, diff
 from morph.errors import MorphError, short
+from morph.measure.count import count
+from morph.measure.memory import available_memory, gigabytes
 from morph.model import Decoder
 from morph.upcycling import feedforward, mixing, stream
 from morph.upcycling.move import Kind, Move, Options, Told
 
 MOST_TOKENS, TEXTS = 128, 8
+BYTES_PER_PARAMETER = 8  # models are carried in fp64
 
 
 @dataclass(frozen=True)
@@ -183,18 +187,23 @@ def upcycle(
         noise: what is added to experts made as copies, relative to their size; 0 keeps the function.
 
     Returns:
-        The new model, in the precision and mode of the old, and the report, whose differences are of fp64.
+        The new model, in the precision of the old, its parts in the mode and as frozen as they were, and the report,
+        whose differences are of fp64.
 
     Raises:
-        MorphError: for a difference that no recipe carries over, before anything is computed; for a model whose logits
-            are not finite, and for numbers that its precision cannot hold.
+        MorphError: for a difference that no recipe carries over, and for more parameters than memory holds, before
+            anything is computed; for a model whose logits are not finite, and numbers that its precision cannot hold.
     """
     options = Options(seed, steepness, noise)
     _check(model, config, ids, options)
     walk = plan(model.config, config)
-    ids = texts(model.config, seed) if ids is None else ids.cpu()
-    # Whatever stands around the call: parameters that can be trained, and no autocast in what is measured.
-    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+    _require_memory([model.config, *(following for _, following in walk)])
+    # Whatever stands around the call: numbers on the CPU, parameters that can be trained, and no autocast in what is
+    # measured.
+    with (
+        torch.device("cpu"), torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False)
+    ):  # fmt: skip
+        ids = texts(model.config, seed) if ids is None else ids.cpu()
         return _carry(model, walk, ids, options)
 
 
@@ -202,7 +211,7 @@ def _carry(
     model: Decoder, walk: list[tuple[Rule, ModelConfig]], ids: Tensor, options: Options
 ) -> tuple[Decoder, Report]:
     """Make the moves of a walk."""
-    place, dtype, was_training = model.embedding.weight.device, model.embedding.weight.dtype, model.training
+    place, dtype = model.embedding.weight.device, model.embedding.weight.dtype
     first = here = copy.deepcopy(model).cpu().double().eval()
     start = before = first(ids)
     if not start.isfinite().all():
@@ -215,10 +224,23 @@ def _carry(
         moves.append(_carried(rule, move, told, before, after))
         here, before = move.new, after
     report = Report(tuple(moves), _gap(start, before), float(start.abs().max()))
-    new = here.to(place, dtype).train(was_training)
+    new = _as_it_was(here.to(place, dtype), model)
     if bad := next((name for name, tensor in new.state_dict().items() if not tensor.isfinite().all()), None):
         raise MorphError(f"{bad} does not fit {str(dtype).removeprefix('torch.')}: give the model as float32")
     return new, report
+
+
+def _as_it_was(new: Decoder, old: Decoder) -> Decoder:
+    """Give the new model the old one's modes and frozen weights, by name; new parts are in the mode of their holders."""
+    modes = {name: module.training for name, module in old.named_modules()}
+    for name, module in new.named_modules():
+        while name not in modes:
+            name = name.rpartition(".")[0]
+        module.training = modes[name]
+    is_trained = {name: parameter.requires_grad for name, parameter in old.named_parameters()}
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(is_trained.get(name, True))
+    return new
 
 
 def _carried(rule: Rule, move: Move, told: Told, before: Tensor, after: Tensor) -> Carried:
@@ -233,6 +255,18 @@ def _carried(rule: Rule, move: Move, told: Told, before: Tensor, after: Tensor) 
 
 def _gap(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
+
+
+def _require_memory(walk: list[ModelConfig]) -> None:
+    """Raise MorphError when the model and two neighbours of the walk, in fp64, are more than the memory there is."""
+    sizes = [count(config).total for config in walk]
+    needed = BYTES_PER_PARAMETER * (sizes[0] + max(a + b for a, b in pairwise([0, *sizes])))
+    available = available_memory(torch.device("cpu"))
+    if available is not None and needed > available:
+        raise MorphError(
+            f"carrying {max(sizes):,} parameters over takes at least {gigabytes(needed)}, three models in fp64, and "
+            f"{gigabytes(available)} are free: free some, or go to a smaller model"
+        )
 
 
 def _check(model: Decoder, config: ModelConfig, ids: Tensor | None, options: Options) -> None:
