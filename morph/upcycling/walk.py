@@ -231,7 +231,7 @@ def _carry(
 
 
 def _as_it_was(new: Decoder, old: Decoder) -> Decoder:
-    """Give the new model the old one's modes and frozen weights, by name; new parts are in the mode of their holders."""
+    """Give the new model the old one's modes and frozen weights, by name; what is new is in the mode of its holder."""
     modes = {name: module.training for name, module in old.named_modules()}
     for name, module in new.named_modules():
         while name not in modes:
