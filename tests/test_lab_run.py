@@ -162,6 +162,9 @@ def test_a_worker_that_dies_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_damaged_cell_and_a_busy_folder_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tiny" / "cells" / f"{EXPERIMENT.cells()[0].key}.json"
     path.parent.mkdir(parents=True)
+    path.write_text('{"ste')
+    with pytest.raises(MorphError, match="cannot be read .*: remove it, and it is computed again"):
+        runner.run([MODULE], tmp_path)
     path.write_text('{"steps": 3}')
     with pytest.raises(MorphError, match="lacks 'readings': remove it, and it is computed again"):
         runner.run([MODULE], tmp_path)
@@ -227,7 +230,7 @@ def test_list_names_all_with_their_cost(run_morph) -> None:  # noqa: F811
 def test_bad_words_are_one_line(run_morph, words: tuple[str, ...], told: str) -> None:  # noqa: F811
     done = run_morph("lab", *words)
     assert done.code == 2 and done.err.startswith(told) and done.err.count("\n") == 1
-    assert not Path("runs").exists()
+    assert done.out == "" and not Path("runs").exists()
 
 
 def test_a_quick_run_from_the_command_line_is_told_and_never_put_on_the_page(run_morph) -> None:  # noqa: F811

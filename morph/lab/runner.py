@@ -117,7 +117,7 @@ def _open(module: str, out: Path, quick: bool) -> _Plan:
     remove_leftovers(plan.folder / "cells")
     for key in plan.cells:
         if (path := plan.path(key)).exists():
-            plan.found[key] = require_fields(read_json(path), _CELL, str(path), ANEW)
+            plan.found[key] = require_fields(read_json(path, ANEW), _CELL, str(path), ANEW)
             require_readings(plan.found[key]["readings"], str(path), ANEW)
     return plan
 

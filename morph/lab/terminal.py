@@ -43,12 +43,14 @@ def run_experiments(names: Sequence[str], *, quick: bool, workers: int, out: Pat
     from morph.lab.result import RECORDED, Result
     from morph.lab.runner import Progress, run
     from morph.train.session import progress_bar, stop_on_interrupt
+    from morph.train.sweeper import require_workers
 
     if quick and record:
         raise MorphError("a quick run is no evidence and is never recorded: leave out --quick or --record")
     meant = chosen(names)
     folder = out or Path("runs/lab-quick" if quick else "runs/lab")
-    print(f"{', '.join(meant)}: {workers} processes, in {folder}", flush=True)
+    require_workers(workers)
+    print(f"{', '.join(meant)}: {workers} process{'' if workers == 1 else 'es'}, in {folder}", flush=True)
     with stop_on_interrupt() as stop, progress_bar("steps", quiet=False) as bar:
         task = bar.add_task("", total=None, note="")
 

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from morph.errors import MorphError
 
+RESTORE = "restore it or start again in a new --out"
 _TEMPORARY = re.compile(r"\..*\.(\d+)\.tmp")  # hidden, and with the number of the process that writes it
 
 
@@ -42,9 +43,8 @@ def replace_json(path: Path, value: Any) -> None:
     replace_bytes(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def read_text(path: Path) -> str:
-    """The text of a file of a run or sweep. Raises MorphError when it is missing, damaged or no file."""
-    remedy = "restore it or start again in a new --out"
+def read_text(path: Path, remedy: str = RESTORE) -> str:
+    """The text of a file of a run or sweep. Raises MorphError, with the remedy, when it is missing or damaged."""
     try:
         if kind := special_kind(path.stat().st_mode):
             raise MorphError(f"{path} is a {kind}, not a file: {remedy}")
@@ -55,14 +55,14 @@ def read_text(path: Path) -> str:
         raise MorphError(f"{path} cannot be read ({reason(error)}): {remedy}") from None
 
 
-def read_json(path: Path) -> Any:
-    """Parse a JSON file. Raises MorphError when it is missing or damaged."""
+def read_json(path: Path, remedy: str = RESTORE) -> Any:
+    """Parse a JSON file. Raises MorphError, with the remedy, when it is missing or damaged."""
     try:
-        return json.loads(read_text(path))
+        return json.loads(read_text(path, remedy))
     except MorphError:
         raise
     except (ValueError, RecursionError) as error:
-        raise MorphError(f"{path} cannot be read ({reason(error)}): restore it or start again in a new --out") from None
+        raise MorphError(f"{path} cannot be read ({reason(error)}): {remedy}") from None
 
 
 def special_kind(mode: int) -> str | None:
