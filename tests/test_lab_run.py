@@ -163,7 +163,7 @@ def test_a_damaged_cell_and_a_busy_folder_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tiny" / "cells" / f"{EXPERIMENT.cells()[0].key}.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"ste')
-    with pytest.raises(MorphError, match="cannot be read .*: remove it, and it is computed again"):
+    with pytest.raises(MorphError, match=r"cannot be read .*: remove it, and it is computed again"):
         runner.run([MODULE], tmp_path)
     path.write_text('{"steps": 3}')
     with pytest.raises(MorphError, match="lacks 'readings': remove it, and it is computed again"):
