@@ -16,6 +16,7 @@ BOARDS = {
     "morph": "scenes.fig01_morph",
     "residual": "scenes.fig02_residual",
     "rope": "scenes.fig03_rope",
+    "norm": "scenes.fig04_norm",
     "masks": "scenes.fig07_masks",
     "moe": "scenes.fig08_moe",
 }

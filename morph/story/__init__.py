@@ -12,11 +12,12 @@ MODULES = {
     "morph": "morph.story.morph",
     "residual": "morph.story.residual",
     "rope": "morph.story.rope",
+    "norm": "morph.story.norm",
     "masks": "morph.story.masks",
     "moe": "morph.story.moe",
 }
 """Figure name -> the module whose `figure(**options)` makes it."""
-OPTIONS = {"morph": ("sweep",)} | dict.fromkeys(("residual", "rope", "masks", "moe"), ("model", "seed"))
+OPTIONS = {"morph": ("sweep",)} | dict.fromkeys(("residual", "rope", "norm", "masks", "moe"), ("model", "seed"))
 """Figure name -> the options that it takes; said here, so that nobody need import a module to know."""
 
 

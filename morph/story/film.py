@@ -35,6 +35,11 @@ CHAPTERS = {
         "Rotary position",
         "Attention by itself knows no order. How is it told, and does that hold beyond the trained length?",
     ),
+    "norm": Chapter(
+        4,
+        "Normalization and its place",
+        "Before or behind, with the mean or without: what does a norm cost, what does it hold, what does training say?",
+    ),
     "masks": Chapter(
         7,
         "Holes in the mask",

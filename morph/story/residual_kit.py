@@ -13,6 +13,7 @@ from torch import Tensor
 from morph.story.frame import Array, Claim, Frame
 from morph.story.stream import Stream
 
+COUNTS = {4: "four", 5: "five"}
 FEATURES, WORDS, LONG_WORDS = 48, 16, 8
 """Features of a vector, tokens of the passage that are drawn, and of those that are whole words; more would be too
 small to see."""
@@ -72,7 +73,8 @@ def make(
     what = {
         "shown": f"{subject.name}; the last of {tokens} tokens",
         "both": f"{subject.name}; RMS and means over {tokens} tokens",
-        "placed": f"the same config and seed, untrained, its norms in five places; RMS and means over {tokens} tokens",
+        "placed": f"the same config and seed, untrained, its norms in {COUNTS.get(len(m.placed), '')} places; "
+        f"RMS and means over {tokens} tokens",
     }[models]
     made = Frame(
         key=key,

@@ -10,6 +10,11 @@ def percent(share: float) -> str:
     return f"{share:.0%}".replace("-", "−")
 
 
+def signed(value: float) -> str:
+    """Two digits behind the point, with a minus as it is set: `−0.26`."""
+    return f"{value:.2f}".replace("-", "−")
+
+
 def small(value: float) -> str:
     """A tiny number by one digit and its power, `4 × 10⁻⁶`, in spaces that do not break; zero as `0`."""
     if value == 0:
