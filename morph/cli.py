@@ -394,7 +394,9 @@ def tokenize(
 
 @app.command()
 def render(
-    figures: Annotated[list[str], typer.Argument(help="morph, residual, rope, norm, masks, moe or all.", show_default=False)],
+    figures: Annotated[
+        list[str], typer.Argument(help="morph, residual, rope, norm, masks, moe or all.", show_default=False)
+    ],
     quality: Annotated[str, typer.Option(help="480p, 720p, 1080p or 4k.")] = "480p",
     theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
     frames: Annotated[str, typer.Option(help="Frames to draw, such as 3-5 or 1,4 [default: all].")] = "",
