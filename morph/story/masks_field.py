@@ -19,36 +19,20 @@ import morph
 from morph.config import (
     MLA,
     AllGlobal,
-    Attention,
-    GatedMLP,
     Interleaved,
     ModelConfig,
-    PerLayer,
-    RMSNorm,
-    Rope,
     Rotary,
     SlidingWindow,
-    YarnRope,
 )
 from morph.measure.trace import Trace, trace
 from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.measured import by_seed, holds
+from morph.story.released import RELEASED
 from morph.story.rope_layer import pairs
 from morph.story.subject import Subject, recorded, subject
 from morph.story.written import in_bytes
 
-_OLMO_ROPE = Rope(base=500_000.0)
-OLMO_3_32B = ModelConfig(
-    vocab_size=100_278, d_model=5120, n_layers=64, context_length=65_536, placement="post-branch",
-    norm=RMSNorm(eps=1e-6), bias=False, attention=Attention(n_heads=40, n_kv_heads=8, head_dim=128),
-    position=PerLayer(
-        local=_OLMO_ROPE, global_=YarnRope(base=_OLMO_ROPE.base, factor=8.0, original_length=8192),
-    ),
-    layout=Interleaved(n_local=3, local=SlidingWindow(window=4096)),
-    feed_forward=GatedMLP(width=27_648, activation="silu"), tied=False,
-)  # fmt: skip
-"""Olmo 3 32B (Olmo Team, 2025) but for its QK-norm, which spans all heads and weighs nothing in a cache. Source: the
-released config.json and OLMo-core, src/olmo_core/nn/transformer/config.py."""
+OLMO_3_32B = RELEASED["Olmo 3 32B"].config
 POSITIONS = 64
 EARLY = 16
 """Queries with fewer keys in sight say little about a sink: any key gets a large share."""

@@ -14,39 +14,17 @@ from dataclasses import replace
 import numpy as np
 
 import morph
-from morph.config import AllGlobal, Attention, AuxiliaryLoss, GatedMLP, ModelConfig, MoE, RMSNorm, Rope
+from morph.config import ModelConfig, MoE
 from morph.nn.moe import MixtureOfExperts
 from morph.story.frame import Array, Claim, Frame
 from morph.story.moe_layer import TOKENS, feed_forward, middle_layer, route
+from morph.story.released import RELEASED
 from morph.story.subject import Subject, siblings
 from morph.story.written import percent, ten
 
 STAGES = (9, 10, 11, 12, 13)
-
-
-def released() -> dict[str, ModelConfig]:
-    """Released models that Morph's organs can build, by their published configs; balance and scale weigh nothing."""
-
-    def model(
-        vocab: int, d: int, layers: int, heads: int, pairs: int, width: int, experts: int, k: int, qk_norm: bool
-    ) -> ModelConfig:
-        return ModelConfig(
-            vocab_size=vocab, d_model=d, n_layers=layers, context_length=32_768, placement="pre", norm=RMSNorm(),
-            bias=False, position=Rope(), layout=AllGlobal(), tied=False,
-            attention=Attention(
-                n_heads=heads, n_kv_heads=pairs, head_dim=128, qk_norm=RMSNorm() if qk_norm else None
-            ),
-            feed_forward=MoE(
-                expert=GatedMLP(width=width, activation="silu"), n_experts=experts, top_k=k, routed_scale=1.0,
-                balance=AuxiliaryLoss(),
-            ),
-        )  # fmt: skip
-
-    return {
-        "Mixtral 8×7B": model(32_000, 4096, 32, 32, 8, 14_336, 8, 2, False),
-        "Qwen3-30B-A3B": model(151_936, 2048, 48, 32, 4, 768, 128, 8, True),
-        "Qwen3-235B-A22B": model(151_936, 4096, 94, 64, 4, 1536, 128, 8, True),
-    }
+MIXTURES = ("Mixtral 8×7B", "Qwen3-30B-A3B", "Qwen3-235B-A22B")
+"""Released models of frame 6."""
 
 
 def active_frame(own: ModelConfig | None, name: str = "your model") -> Frame:
@@ -59,7 +37,7 @@ def active_frame(own: ModelConfig | None, name: str = "your model") -> Frame:
         names, configs = ["dense, as wide", name], [counterpart, own]
         if own == counterpart:
             names, configs = names[1:], configs[1:]
-    ours, theirs = [morph.count(c) for c in configs], {n: morph.count(c) for n, c in released().items()}
+    ours, theirs = [morph.count(c) for c in configs], {n: morph.count(RELEASED[n].config) for n in MIXTURES}
     total, active = (np.array([f(c) for c in ours]) for f in (lambda c: c.total, lambda c: c.active.all))
     grown, kept = total[-1] / total[0], active[-1] / active[0] - 1
     shares = {n: c.active.all / c.total for n, c in theirs.items()}
