@@ -85,7 +85,7 @@ EXPERIMENT = Experiment(
             of="QK-norm", against="without", more_than=0.1, at={"learning_rate": 3e-3},
         ),
     ),
-    minutes=4,
+    minutes=3,
     not_shown="""
         That scores ruin a training: at this size it survives them, with a higher loss. Rates are not tuned for either
         side, and no remedy but QK-norm is tried (a cap on scores, a penalty, clipping, a lower rate for queries and

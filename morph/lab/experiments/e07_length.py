@@ -168,7 +168,7 @@ EXPERIMENT = Experiment(
             "bits at 256-511", of="YaRN, tuned", against="RoPE, tuned", less_than=-0.05,
         ),
     ),
-    minutes=9,
+    minutes=7,
     not_shown="""
         Whether anything far away is used: a loss that does not rise can be that of a model which looks only near, as
         the window must. One learning rate for all; each arm is held against its own loss inside the trained length

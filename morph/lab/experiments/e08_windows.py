@@ -156,7 +156,7 @@ EXPERIMENT = Experiment(
             more_than=1.2, ratio=True, at={"window": 8},
         ),
     ),
-    minutes=10,
+    minutes=8,
     not_shown="""
         What windows cost a model that has learned to use far tokens: after 110 steps full attention gains nothing from
         them, and windows are ahead of it. Text of bytes, where most of what can be foreseen follows from the last few:

@@ -72,7 +72,7 @@ EXPERIMENT = Experiment(
             for arm in BALANCED
         ),
     ),
-    minutes=12,
+    minutes=9,
     not_shown="""
         Whether imbalance costs quality in the long run: a few hundred steps are too few for unused experts to be
         missed. What it costs in time when experts live on different devices is not measured at all. Loads are added up

@@ -126,7 +126,7 @@ EXPERIMENT = Experiment(
             needs=balanced(QUARTERS, SHARED),
         ),
     ),
-    minutes=7,
+    minutes=6,
     not_shown="""
         But for the routers, all mixtures hold 173,856 parameters, and a token meets 63,264 of them, as in the dense
         network. Routers grow with the experts: 768 parameters for 8, 1,536 for 16, 3,072 for 32, 2,976 for 31. So few

@@ -32,6 +32,7 @@ PAIRS = (2, 4, 8)
 WINDOW = 8
 CHOSEN = 4  # tokens that sparse attention reads
 DENSE_STEPS = 100
+STEPS = 900  # a first look at 600 left seven claims undecided: small states were still learning
 
 
 def memory(trial: Trial) -> float:
@@ -88,12 +89,12 @@ EXPERIMENT = Experiment(
     best=Best("learning_rate", by="accuracy", take="highest"),
     task=lambda point: Recall(pairs=int(point["pairs"]), keys=KEYS, values=VALUES),
     recipe=Recipe(  # a rate that stays shows who is still learning
-        steps=600, batch_size=32, warmup=0.05, final_rate=1.0, weight_decay=0.01,
+        steps=STEPS, batch_size=32, warmup=0.05, final_rate=1.0, weight_decay=0.01,
         evaluate_every=50, evaluation_windows=128,
     ),
     measures=(
         Measure("accuracy", probes.accuracy, diverged=0.0),
-        Measure("steps taken", probes.steps_taken, "of at most 600"),
+        Measure("steps taken", probes.steps_taken, f"of at most {STEPS}"),
         Measure("late gain", probes.late_gain("accuracy"), diverged=0.0),
         Measure("memory", memory, "bytes a sequence", at="init", is_log=True),
     ),
@@ -144,18 +145,19 @@ EXPERIMENT = Experiment(
             "accuracy", of="full", against="sparse, 4 chosen", within=0.05, needs=(SOLVES, settled("sparse, 4 chosen")),
         ),
     ),
-    minutes=36,
+    minutes=57,
     not_shown="""
         How many pairs a state of a useful size holds: these have 16 or 64 numbers a layer, in two layers, and 8 keys
         and 8 values are all there are; where a state is as wide as there are keys, none need disturb another. Whether
-        what a mixer does not learn in 600 steps cannot be held by its state, or cannot be found by this training: late
+        what a mixer does not learn in 900 steps cannot be held by its state, or cannot be found by this training: late
         gains near 0 exclude only that it was still on its way. Linear attention is lightning attention with one head (a
         fixed decay of 0.4 % a token in the first layer, none to speak of in the last). The decays of delta layers start
         at almost none, since one head cannot leave long memories to another; they may learn to fade. All models get the
         same short convolution over embeddings, so that joining a key with its value is not what is tested, and delta
         layers have none of their own. Arms differ in parameters, as their layers have different maps; delta and linear
         layers differ in more than erasing (normed keys, a learned strength of writing and decay, another gate). KDA is
-        left out: at this size its products take half as long again as those of Gated DeltaNet.
+        left out: at this size its products take half as long again as those of Gated DeltaNet. A first look at 600
+        steps left seven claims undecided, for small states were still learning; the steps were raised after it.
     """,
     quick=Quick(steps=10, recipe={"evaluation_windows": 32, "evaluate_every": 5}),
     draw=draw,

@@ -128,7 +128,7 @@ EXPERIMENT = Experiment(
             of="none", against="dropout 0.1", more_than=0.1, at=TEN, needs=(LEARNED_BY_HEART,),
         ),
     ),
-    minutes=7,
+    minutes=5,
     not_shown="""
         Equal steps on a tenth of the text: how much text one should rather have is another question. The text read ten
         times is 10 kB, from one or two files, so part of every gap is that held-out files speak of other things; what

@@ -147,7 +147,7 @@ EXPERIMENT = Experiment(
             "A learned sink costs no loss", "bits per byte", of="learned sink", against="softmax", less_than=0.02,
         ),
     ),
-    minutes=6,
+    minutes=4,
     not_shown="""
         Texts longer than those trained on, on which the released models failed; and 250 steps are few: Gu et al. (2024)
         saw sinks come up after a thousand and more. Where no sink has formed, what needs one stays undecided. An even

@@ -105,7 +105,7 @@ EXPERIMENT = Experiment(
             needs=(inside("1: pre-norm"), inside("14: hybrid")),
         ),
     ),
-    minutes=7,
+    minutes=6,
     not_shown="""
         What makes stages 9 and 14 differ: eight and thirteen steps lie between them and stage 1. The published effect
         is of long trainings, where logits have time to grow, and of larger models; 110 steps at width 48 see only what

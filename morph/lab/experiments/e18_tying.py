@@ -93,7 +93,7 @@ EXPERIMENT = Experiment(
             "bits before training", of="tied", against="untied", more_than=0.5,
         ),
     ),
-    minutes=4,
+    minutes=3,
     not_shown="""
         Vocabularies of words: bytes are 256 tokens, all of them frequent, and a table has a large share here only
         because the body is tiny (width 24). In a large vocabulary most rows are rarely read, which may favour one

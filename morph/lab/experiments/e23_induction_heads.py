@@ -95,7 +95,7 @@ EXPERIMENT = Experiment(
             for arm in STAGES
         ),
     ),
-    minutes=6,
+    minutes=4,
     not_shown="""
         Trained on runs of 6 to 9 different tokens, read until there are 16, and on nothing else, at one learning rate,
         and opened on the same kind of runs: whether text would form such heads at this size is not tried, and neither

@@ -197,7 +197,7 @@ EXPERIMENT = Experiment(
             "bits at stage 14", of=LIFE, against=FRESH[14], more_than=0.05,
         ),
     ),
-    minutes=20,
+    minutes=18,
     not_shown="""
         The case that upcycling is made for: a model so well trained that its training cannot be paid for again, changed
         once, and trained on for a small part of it. Here each stage has 36 steps of 512 bytes, and models are far from
