@@ -118,7 +118,7 @@ def _measure(panel: SubFigure, result: Result, name: str) -> None:
             lines = _along_list(result, name, point) if is_list else _along_axis(axes, result, name)
             _lines(axes, lines, is_log=measure["is_log"])
         else:
-            _rows(axes, _rows_of(result, name))
+            rows(axes, _rows_of(result, name))
             if measure["is_log"]:
                 _logarithmic(axes, axes.xaxis)
 
@@ -135,13 +135,13 @@ def _logarithmic(axes: Axes, axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _rows(axes: Axes, rows: list[tuple[str, list[float]]]) -> None:
-    """Seeds as dots, their mean as a stroke."""
-    for row, (_, values) in enumerate(rows):
+def rows(axes: Axes, found: Sequence[tuple[str, Sequence[float]]]) -> None:
+    """A line for each name, from the top: its seeds as dots, their mean as a stroke."""
+    for row, (_, values) in enumerate(found):
         axes.plot(values, [row] * len(values), "o", color=QUIET, markersize=4, zorder=3)
         axes.plot([statistics.fmean(values)], [row], "|", color=ACCENT, markersize=12, markeredgewidth=2, zorder=2)
-    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(found)), [label for label, _ in found])
+    axes.set_ylim(len(found) - 0.4, -0.6)
     axes.grid(axis="y", color=QUIET, alpha=0.2)
     axes.spines["left"].set_visible(False)
 

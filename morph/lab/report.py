@@ -74,12 +74,17 @@ def section(result: Result, image: str | None = None, level: int = 2) -> str:
     declared = result.declared
     quick = ["**A quick run: it shows that the experiment runs, and nothing else.**", ""] if result.is_quick else []
     lines = [f"{'#' * level} {_heading(declared)}", "", *quick, declared["question"], ""]
-    lines += ["| claim | of what | would count | measured | verdict |", "|:--|:--|--:|--:|:--|"]
-    lines += [_row(finding) for finding in result.findings]
-    lines += ["", *([f"![{declared['title']}]({image})", ""] if image else []), *_table(result), ""]
-    lines += [*_notes(result), ""]
+    lines += [*findings(result), ""]
+    lines += [*([f"![{declared['title']}]({image})", ""] if image else []), *_table(result), ""]
+    lines += [how_made(result), ""]
     lines += [f"What it does not show: {_one_line(declared['not_shown'])}", "", _made(result), ""]
     return "\n".join(lines)
+
+
+def findings(result: Result) -> list[str]:
+    """Every claim with its verdict, as the lines of a Markdown table."""
+    head = ["| claim | of what | would count | measured | verdict |", "|:--|:--|--:|--:|:--|"]
+    return [*head, *map(_row, result.findings)]
 
 
 def _row(finding: Finding) -> str:
@@ -120,8 +125,8 @@ def _spread(summary: Interval) -> str:
     return written(summary.mean) + (f" ± {written(half)}" if summary.n > 1 and half else "")
 
 
-def _notes(result: Result) -> list[str]:
-    """How the numbers came about, as one paragraph."""
+def how_made(result: Result) -> str:
+    """How the numbers came about, in a few sentences."""
     declared, notes = result.declared, []
     recipe = declared["recipe"]
     trained = f"{recipe['steps']} steps of {recipe['batch_size'] * recipe['accumulation']} sequences"
@@ -142,7 +147,7 @@ def _notes(result: Result) -> list[str]:
         first = diverged[0]
         where = f", {at(first.point)}" if first.point else ""
         notes.append(f"{len(diverged)} runs diverged, the first {first.arm}{where} at step {first.diverged_at}.")
-    return [" ".join(notes)]
+    return " ".join(notes)
 
 
 def _made(result: Result) -> str:

@@ -4,6 +4,8 @@
     AttentionExplorer("windows", text="…")     attention maps of every layer and head
     TokenTrace(9, text="…", token=5)           one token's stream through the layers
     RouterView("experts", text="…")            which experts each token goes to
+    show_findings("sinks")                     what an experiment of the lab claimed and what came of it
+    show_picture(draw, alt="…")                a plot of your own, for light pages and dark ones
 
 The browser gets numbers and draws them itself, so a step needs no kernel. The same code makes a page of its own
 (`.to_html`) that opens without a server and asks the network for nothing.
@@ -21,15 +23,17 @@ if TYPE_CHECKING:
     from morph.widgets.explorers import AttentionExplorer as AttentionExplorer
     from morph.widgets.explorers import RouterView as RouterView
     from morph.widgets.explorers import TokenTrace as TokenTrace
+    from morph.widgets.picture import show_picture as show_picture
     from morph.widgets.stepper import Stepper as Stepper
+    from morph.widgets.table import show_findings as show_findings
     from morph.widgets.table import show_table as show_table
 
 _HOME = {
     "Stepper": "stepper", "AttentionExplorer": "explorers", "TokenTrace": "explorers", "RouterView": "explorers",
-    "show_table": "table",
+    "show_table": "table", "show_findings": "table", "show_picture": "picture",
 }  # fmt: skip
 
-__all__ = ["AttentionExplorer", "RouterView", "Stepper", "TokenTrace", "show_table"]
+__all__ = ["AttentionExplorer", "RouterView", "Stepper", "TokenTrace", "show_findings", "show_picture", "show_table"]
 
 
 def __getattr__(name: str) -> Any:
