@@ -17,6 +17,7 @@ BOARDS = {
     "residual": "scenes.fig02_residual",
     "rope": "scenes.fig03_rope",
     "norm": "scenes.fig04_norm",
+    "ffn": "scenes.fig05_ffn",
     "masks": "scenes.fig07_masks",
     "moe": "scenes.fig08_moe",
 }

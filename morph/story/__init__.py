@@ -13,11 +13,12 @@ MODULES = {
     "residual": "morph.story.residual",
     "rope": "morph.story.rope",
     "norm": "morph.story.norm",
+    "ffn": "morph.story.ffn",
     "masks": "morph.story.masks",
     "moe": "morph.story.moe",
 }
 """Figure name -> the module whose `figure(**options)` makes it."""
-OPTIONS = {"morph": ("sweep",)} | dict.fromkeys(("residual", "rope", "norm", "masks", "moe"), ("model", "seed"))
+OPTIONS = {"morph": ("sweep",)} | dict.fromkeys(("residual", "rope", "norm", "ffn", "masks", "moe"), ("model", "seed"))
 """Figure name -> the options that it takes; said here, so that nobody need import a module to know."""
 
 

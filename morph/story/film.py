@@ -40,6 +40,11 @@ CHAPTERS = {
         "Normalization and its place",
         "Before or behind, with the mean or without: what does a norm cost, what does it hold, what does training say?",
     ),
+    "ffn": Chapter(
+        5,
+        "The gated feed-forward network",
+        "Two matrices became three at the same size. What does the gate do, and how wide are such networks?",
+    ),
     "masks": Chapter(
         7,
         "Holes in the mask",
