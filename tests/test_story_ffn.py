@@ -142,8 +142,10 @@ def test_the_criterion_chose_the_feature() -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("silu", NO_GATE), ("2017", NO_GATE), ("parallel-block", NO_GATE), ("moe", NO_DENSE), ("hybrid", NO_DENSE)],
-)
+    [
+        ("silu", NO_GATE), ("2017", NO_GATE), ("parallel-block", NO_GATE), ("moe", NO_DENSE), ("hybrid", NO_DENSE),
+    ],
+)  # fmt: skip
 def test_models_without_a_gate_say_so(name: str, why: str) -> None:
     lacking = {frame.key: frame.absent for frame in of(name).frames if frame.absent}
     assert {"channels", "together", "swapped"} <= set(lacking) and set(lacking.values()) == {why}

@@ -161,11 +161,11 @@ def equal(look: Look) -> Frame:
 
 def ratios(look: Look) -> Frame:
     """Hidden width over d in released models."""
-    dense = {n: m for n, m in RELEASED.items() if isinstance(m.config.feed_forward, MLPSpec | GatedSpec)}
-    networks = {name: model.config.feed_forward for name, model in dense.items()}
-    names = list(dense)
-    ratio = np.array([networks[name].width / dense[name].config.d_model for name in names])
-    gated = [isinstance(networks[name], GatedSpec) for name in names]
+    found = {name: (model, model.config.feed_forward) for name, model in RELEASED.items()}
+    dense = [(name, m, network) for name, (m, network) in found.items() if isinstance(network, MLPSpec | GatedSpec)]
+    names = [name for name, _, _ in dense]
+    ratio = np.array([network.width / model.config.d_model for _, model, network in dense])
+    gated = [isinstance(network, GatedSpec) for _, _, network in dense]
     low, high = ratio[gated].min(), ratio[gated].max()
     return Frame(
         key="ratios",
@@ -183,7 +183,8 @@ def ratios(look: Look) -> Frame:
         ),
         arrays={"ratio": Array(values=ratio.round(4), axes=("model",), source="published configs: hidden width / d")},
         facts={
-            "aside": "published configs", "names": names, "gated": gated, "years": [model.year for model in dense.values()],
+            "aside": "published configs", "names": names, "gated": gated,
+            "years": [model.year for _, model, _ in dense],
         },
         source="Dense models only; an expert’s width says little about what a token uses (figure 8).",
     )  # fmt: skip
