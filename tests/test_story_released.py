@@ -34,6 +34,10 @@ def test_they_stand_in_order_and_name_their_sources() -> None:
         ("DeepSeek-V3", 68.625),
         ("Gemma 3 27B", 496.0),
         ("Olmo 3 32B", 256.0),
+        ("Qwen3-Next 80B-A3B", 24.0),
+        ("DeepSeek-V3.2", 83.875),
+        ("Kimi Linear 48B-A3B", 7.875),
+        ("GLM-5", 107.25),
     ],
 )
 def test_a_token_writes_as_many_bytes_as_published_sizes_say(name: str, kib: float) -> None:

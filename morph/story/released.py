@@ -20,20 +20,26 @@ from morph.config import (
     DenseFirst,
     ExpertBiases,
     FullWidthRMSNorm,
+    GatedDeltaNet,
     GatedMLP,
+    Indexer,
     Interleaved,
+    KimiDelta,
     LayerNorm,
     LearnedPosition,
     LinearRope,
+    Listed,
     ModelConfig,
     MoE,
     NoBalance,
     NoPosition,
     OutputGate,
+    PartialRope,
     PerLayer,
     RMSNorm,
     Rope,
     SelectionBias,
+    SharedGate,
     SigmoidRouter,
     Sink,
     SlidingWindow,
@@ -92,20 +98,27 @@ def _gpt_oss(layers: int, n_experts: int) -> ModelConfig:
     )  # fmt: skip
 
 
-def _deepseek(n_heads: int, n_experts: int, n_dense: int, scale: float) -> ModelConfig:
+def _deepseek(
+    n_heads: int, n_experts: int, n_dense: int, scale: float, *, width: int = 18_432, expert: int = 2048
+) -> ModelConfig:
     return replace(
         _LLAMA_2, vocab_size=129_280, d_model=7168, n_layers=61, context_length=163_840, norm=RMSNorm(eps=1e-6),
         position=YarnRope(factor=40.0, original_length=4096, attention_scale=1.0, pairing="interleaved"),
         attention=MLA(n_heads=n_heads, q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, v_dim=128),
         feed_forward=DenseFirst(
             n_dense=n_dense,
-            dense=GatedMLP(width=18_432, activation="silu"),
+            dense=GatedMLP(width=width, activation="silu"),
             experts=MoE(
-                expert=GatedMLP(width=2048, activation="silu"), n_experts=n_experts, n_shared=1, top_k=8,
+                expert=GatedMLP(width=expert, activation="silu"), n_experts=n_experts, n_shared=1, top_k=8,
                 routed_scale=scale, balance=SelectionBias(), router=SigmoidRouter(),
             ),
         ),
     )  # fmt: skip
+
+
+def _with_indexer(config: ModelConfig, indexer: Indexer) -> ModelConfig:
+    assert isinstance(config.attention, MLA)
+    return replace(config, attention=replace(config.attention, indexer=indexer))
 
 
 def _olmo(vocab: int, d_model: int, layers: int, width: int, heads: int, pairs: int) -> ModelConfig:
@@ -268,6 +281,42 @@ RELEASED: dict[str, Released] = {
         parameters=32_233_522_176,
         source="config.json of allenai/Olmo-3-1125-32B; allenai/OLMo-core, src/olmo_core/nn/transformer/config.py",
     ),
+    "Qwen3-Next 80B-A3B": Released(
+        year=2025,
+        config=replace(
+            _QWEN_3, d_model=2048, n_layers=48, context_length=262_144, norm=ZeroCentredRMSNorm(eps=1e-6),
+            position=PartialRope(base=1e7, fraction=0.25),
+            attention=Attention(
+                n_heads=16, n_kv_heads=2, head_dim=256, qk_norm=ZeroCentredRMSNorm(eps=1e-6), gate=OutputGate()
+            ),
+            layout=Interleaved(
+                n_local=3,
+                local=GatedDeltaNet(n_key_heads=16, n_value_heads=32, key_head_dim=128, value_head_dim=128),
+            ),
+            feed_forward=replace(_mixtral_experts(512, 512, 10), n_shared=1, shared_gate=SharedGate()),
+        ),
+        parameters=79_674_391_296,
+        source="config.json of Qwen/Qwen3-Next-80B-A3B-Instruct; transformers, Qwen3NextConfig",
+    ),
+    "DeepSeek-V3.2": Released(
+        year=2025,
+        config=_with_indexer(_deepseek(128, 256, 3, 2.5), Indexer(n_heads=64, head_dim=128, rope_dim=64, top_k=2048)),
+        parameters=671_877_929_216,
+        source="deepseek-ai/DeepSeek-V3.2-Exp, inference/config_671B_v3.2.json",
+    ),
+    "Kimi Linear 48B-A3B": Released(
+        year=2025,
+        config=replace(
+            _deepseek(32, 256, 1, 2.446, width=9216, expert=1024), vocab_size=163_840, d_model=2304, n_layers=27,
+            context_length=1_048_576, norm=RMSNorm(), position=NoPosition(),
+            attention=MLA(n_heads=32, kv_rank=512, nope_dim=128, rope_dim=64, v_dim=128),
+            layout=Listed(
+                local=KimiDelta(n_heads=32, head_dim=128), global_layers=(3, 7, 11, 15, 19, 23, 26),
+            ),
+        ),
+        parameters=49_122_675_072,
+        source="config.json of moonshotai/Kimi-Linear-48B-A3B-Instruct; transformers, KimiLinearConfig",
+    ),
     "Trinity Large": Released(
         year=2026,
         config=replace(
@@ -298,6 +347,19 @@ RELEASED: dict[str, Released] = {
         ),
         parameters=1_026_408_209_408,
         source="moonshotai/Kimi-K2.5, README and config.json, text part",
+    ),
+    "GLM-5": Released(
+        year=2026,
+        config=_with_indexer(
+            replace(
+                _deepseek(64, 256, 3, 2.5, width=12_288), vocab_size=154_880, d_model=6144, n_layers=78,
+                context_length=202_752, norm=RMSNorm(), position=Rope(base=1e6, pairing="interleaved"),
+                attention=MLA(n_heads=64, q_rank=2048, kv_rank=512, nope_dim=192, rope_dim=64, v_dim=256),
+            ),
+            Indexer(n_heads=32, head_dim=128, rope_dim=64, top_k=2048, pairing="interleaved"),
+        ),
+        parameters=743_911_199_232,
+        source="zai-org/GLM-5, README; transformers, GlmMoeDsaConfig",
     ),
 }  # fmt: skip
 """Name -> model, in order of the years."""
