@@ -63,6 +63,12 @@ RECIPES = {
         DEEP,
         "Deep and narrow: what each of 48 branches writes to the residual stream.",
     ),
+    "relu": Recording(
+        "stage 4 (rope) at tiny width, 2 layers",
+        lambda: replace(morph.stage(4, "tiny"), n_layers=2),
+        TINY,
+        "The network with two matrices and ReLU, as trained: what it silences.",
+    ),
     "windows": Recording(
         "stage 9 (sliding-window), tiny",
         lambda: morph.stage(9, "tiny"),
