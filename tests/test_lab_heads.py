@@ -11,7 +11,7 @@ import torch
 from morph.config import ModelConfig
 from morph.errors import MorphError
 from morph.lab import heads, mixers, probes
-from morph.lab.experiments.e23_induction_heads import EXPERIMENT, SHORTEST, WINDOW, opened
+from morph.lab.experiments.e23_induction_heads import EXPERIMENT, READ, SHORTEST, WINDOW, opened
 from morph.lab.fit import start
 from morph.lab.tasks import IGNORED, Arrays, Induction
 from morph.lab.trial import Trial
@@ -127,6 +127,22 @@ def test_only_the_last_layer_of_stage_9_can_see_the_place_that_is_asked_for() ->
     scores = heads.induction_by_layer(t)
     assert scores[:3] == [0, 0, 0] and scores[3] > 0
     assert WINDOW - 1 < SHORTEST - 1
+
+
+def test_even_weights_score_what_the_experiment_says_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = torch.ones(READ, READ).tril()
+    near = whole - whole.tril(-WINDOW)
+    for allowed, score in ((whole, "0.13"), (near, "0.26")):
+        even = (allowed / allowed.sum(-1, keepdim=True))[None, None]
+        monkeypatch.setattr(heads, "_weights", lambda trial, even=even: {0: even})
+        assert f"{heads.previous_token_scores(trial())[0, 0]:.2f}" == score
+        assert score in EXPERIMENT.not_shown
+
+
+def test_what_is_said_of_heads_needs_heads() -> None:
+    for claim in EXPERIMENT.claims:
+        if claim.measure in ("layers between", "induction head missed more"):
+            assert any(need.measure == "induction score" and need.arm == claim.of for need in claim.needs)
 
 
 def test_only_the_last_layer_of_stage_14_has_weights() -> None:

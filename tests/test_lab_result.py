@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from morph.errors import MorphError
-from morph.lab.plot import plot
-from morph.lab.report import page, section, written
+from morph.lab.plot import SHADES, _measure, plot
+from morph.lab.report import how_made, page, section, written
 from morph.lab.result import Result, collect
-from morph.lab.spec import Arm, Best, Claim, Experiment, Measure, Need
+from morph.lab.spec import Arm, Best, Claim, Experiment, Measure, Need, Quick
 from tests.lab_tiny import CONFIG, EXPERIMENT
 
 # Loss of each arm at learning rates 0.001 and 0.01 with the seeds 0, 1, 2. At one pair rope is best at 0.01, silu at
@@ -241,7 +241,7 @@ def test_the_report_holds_the_numbers_and_what_they_do_not_show() -> None:
     row = "| silu \\| wins (pairs 1) | loss: silu minus rope | less than -0.0100 | -0.267 [-0.410, -0.123] | "
     assert row + "**supported** |" in text
     assert "| rope, pairs 1 | 2.00 ± 0.248 | 3.00 | 0.01 (edge) |" in text
-    assert "its own best of 2 values of learning rate (0.001, 0.01), by its mean loss." in text
+    assert "its own best of 2 values of learning rate (0.001, 0.01), by its loss over all seeds." in text
     assert "What it does not show: Anything." in text
     whole = page([result(experiment(claim)), result(experiment(claim, number=3, name="first", title="First"))])
     assert whole.index("## 3. First") < whole.index("## 99. A tiny experiment")
@@ -271,6 +271,54 @@ def test_the_plot_is_a_picture_with_rows_or_lines(tmp_path: Path, points: tuple[
     drawn: list[Result] = []
     plot(result(e), tmp_path / "own.png", lambda found, part: drawn.append(found))
     assert drawn == [result(e)]
+
+
+def panel(found: Result, name: str) -> list[Any]:
+    """The axes of one measure's panel."""
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    _measure(figure.subfigures(1, 1), found, name)
+    return figure.get_axes()
+
+
+def test_a_list_is_drawn_along_what_it_was_declared_to_go_along() -> None:
+    *others, stream = EXPERIMENT.measures
+    e = experiment(measures=(*others, replace(stream, along="layers passed")))
+    for axes in panel(result(e), "stream"):
+        assert axes.get_xlabel() == "layers passed"
+    assert {axes.get_xlabel() for axes in panel(result(e), "curve")} == {""}
+    assert result(e).measures["stream"]["along"] == "layers passed" and "along" not in result(e).measures["curve"]
+
+
+def test_more_lines_than_shades_are_told_apart_by_dashes() -> None:
+    arms = tuple(Arm(f"arm {i}", CONFIG, is_trained=False) for i in range(len(SHADES) + 2))
+    e = experiment(arms=arms, vary={"pairs": (1,)}, best=None, quick=Quick())
+    cells = {
+        c.key: {"readings": {"stream": [1.0, 2.0]}, "steps": 1, "diverged_at": None, "cpu_seconds": 0.0}
+        for c in e.cells()
+    }
+    found = collect(e, False, cells)
+    apart = [replace(c, readings={"stream": [1.0, 2.0 + int(c.arm.split()[1])]}) for c in found.cells]
+    (axes,) = panel(replace(found, cells=tuple(apart)), "stream")
+    looks = [(line.get_color(), line.get_linestyle()) for line in axes.get_lines()]
+    assert len(set(looks)) == len(looks) == len(arms)
+    assert {text.get_text() for text in axes.texts} >= {"arm 0", f"- - arm {len(SHADES)}"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"), [((3, 3), "3 steps"), ((3, 7), "3 or 7 steps"), ((3, 7, 5), "3 to 7 steps")]
+)
+def test_the_steps_of_all_trained_arms_are_told(steps: tuple[int, ...], told: str) -> None:
+    arms = tuple(Arm(f"{i}", CONFIG, {"steps": n}) for i, n in enumerate(steps))
+    e = experiment(arms=(*arms, Arm("untrained", CONFIG, {"steps": 99}, is_trained=False)))
+    cells = {
+        c.key: {"readings": {"loss": 1.0}, "steps": 3, "diverged_at": None, "cpu_seconds": 0.0}
+        for quick in (False, True)
+        for c in e.cells(quick)
+    }
+    assert how_made(collect(e, False, cells)).startswith(told)
+    assert how_made(collect(e, True, cells)).startswith("2 steps of 4 sequences")
 
 
 def test_a_trainless_experiment_needs_no_grid(tmp_path: Path) -> None:

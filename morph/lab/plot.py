@@ -105,6 +105,8 @@ def _height(result: Result, name: str) -> float:
 
 def _measure(panel: SubFigure, result: Result, name: str) -> None:
     """One measure: rows of dots, lines along the grid's only axis, or, for lists, lines along them, a panel a point."""
+    from matplotlib.ticker import MaxNLocator
+
     measure = result.measures[name]
     unit = f", {measure['unit']}" if measure["unit"] and measure["unit"] not in name else ""
     heading = f"{name}{unit}{' (at init)' * (measure['at'] == 'init')}"
@@ -116,6 +118,9 @@ def _measure(panel: SubFigure, result: Result, name: str) -> None:
         axes.tick_params(colors=INK, labelsize=8)
         if is_list or _is_trend(result):
             lines = _along_list(result, name, point) if is_list else _along_axis(axes, result, name)
+            if is_list:
+                axes.set_xlabel(measure.get("along", ""), fontsize=9, color=INK)
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             _lines(axes, lines, is_log=measure["is_log"])
         else:
             rows(axes, _rows_of(result, name))
@@ -169,19 +174,20 @@ def _along_list(result: Result, name: str, point: Point) -> dict[str, list[float
 
 
 def _lines(axes: Axes, lines: dict[str, list[float]], is_log: bool) -> None:
-    """Lines, equal ones once, each with its name at its right end, moved apart where names would overlap."""
-    from matplotlib.ticker import MaxNLocator
+    """Lines, equal ones once, each with its name at its right end, moved apart where names would overlap.
 
+    Where there are more lines than shades, the shades come again with dashes.
+    """
     same: dict[tuple[float, ...], list[int]] = {}
     for i, values in enumerate(lines.values()):
         same.setdefault(tuple(values), []).append(i)
     names, ends = list(lines), []
     for points, members in same.items():
         shade, mark = SHADES[members[0] % len(SHADES)], MARKS[members[0] % len(MARKS)]
-        axes.plot(range(len(points)), points, color=shade, linewidth=1.5, marker=mark, markersize=2.5)
-        ends.append((points[-1], " = ".join(names[i] for i in members), shade))
-    if not axes.get_xlabel():
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        again = members[0] >= len(SHADES)
+        style = "--" if again else "-"
+        axes.plot(range(len(points)), points, style, color=shade, linewidth=1.5, marker=mark, markersize=2.5)
+        ends.append((points[-1], "- - " * again + " = ".join(names[i] for i in members), shade))
     if is_log:
         _logarithmic(axes, axes.yaxis)
     scale = math.log if is_log else float

@@ -129,7 +129,7 @@ def how_made(result: Result) -> str:
     """How the numbers came about, in a few sentences."""
     declared, notes = result.declared, []
     recipe = declared["recipe"]
-    trained = f"{recipe['steps']} steps of {recipe['batch_size'] * recipe['accumulation']} sequences"
+    trained = f"{_steps(result)} steps of {recipe['batch_size'] * recipe['accumulation']} sequences"
     is_trained = any(arm["is_trained"] for arm in declared["arms"])
     notes.append(
         f"{trained if is_trained else 'No model is trained'}, {len({c.seed for c in result.cells})} seeds; "
@@ -139,7 +139,7 @@ def how_made(result: Result) -> str:
         tried = ", ".join(str(value) for value in declared["vary"][best.over])
         notes.append(
             f"Every arm alike is shown at its own best of {len(declared['vary'][best.over])} values of "
-            f"{best.over.replace('_', ' ')} ({tried}), by its mean {best.by}."
+            f"{best.over.replace('_', ' ')} ({tried}), by its {best.by} over all seeds."
         )
         if any(choice.at_edge for choice in result.choices):
             notes.append('"Edge": the best was the first or last that was tried, so a better one may lie beyond.')
@@ -148,6 +148,14 @@ def how_made(result: Result) -> str:
         where = f", {at(first.point)}" if first.point else ""
         notes.append(f"{len(diverged)} runs diverged, the first {first.arm}{where} at step {first.diverged_at}.")
     return " ".join(notes)
+
+
+def _steps(result: Result) -> str:
+    """Of the trained arms: one number, the two that there are, or the ends."""
+    recipe = result.declared["recipe"]
+    arms = [arm["recipe"] for arm in result.declared["arms"] if arm["is_trained"] and not result.is_quick]
+    found = sorted({arm.get("steps", recipe["steps"]) for arm in arms} or {recipe["steps"]})
+    return (" or " if len(found) < 3 else " to ").join(map(str, dict.fromkeys((found[0], found[-1]))))
 
 
 def _made(result: Result) -> str:

@@ -106,7 +106,7 @@ class Result:
 
     @property
     def measures(self) -> dict[str, dict[str, Any]]:
-        """Name -> unit, at, is_log."""
+        """Name -> unit, at, is_log; along, where it was declared."""
         return {measure["name"]: measure for measure in self.declared["measures"]}
 
     @cached_property
@@ -346,7 +346,10 @@ def declare(experiment: Experiment, cells: list[Cell]) -> dict[str, Any]:
             }
             for arm in e.arms
         ],
-        "measures": [{"name": m.name, "unit": m.unit, "at": m.at, "is_log": m.is_log} for m in e.measures],
+        "measures": [
+            {"name": m.name, "unit": m.unit, "at": m.at, "is_log": m.is_log} | ({"along": m.along} if m.along else {})
+            for m in e.measures
+        ],
         "shown": e.shown,
         "claims": [_claim(claim) for claim in e.claims],
     }  # fmt: skip

@@ -83,6 +83,7 @@ class Measure:
         at: "end" of the training, or "init".
         diverged: its value for a run whose loss stopped being finite; None when it then has none.
         is_log: whether plots spread it logarithmically.
+        along: what a list goes along, for the axis of its plot ("layer, from 0").
     """
 
     name: str
@@ -91,6 +92,7 @@ class Measure:
     at: Literal["init", "end"] = "end"
     diverged: float | None = None
     is_log: bool = False
+    along: str = ""
 
 
 @dataclass(frozen=True)

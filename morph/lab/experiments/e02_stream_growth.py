@@ -82,8 +82,8 @@ EXPERIMENT = Experiment(
     task=Text(),
     recipe=Recipe(steps=50, batch_size=4, learning_rate=3e-3, warmup=0.2, evaluate_every=50, evaluation_windows=32),
     measures=(
-        Measure("stream size", probes.stream_sizes, "RMS after each layer", at="init", is_log=True),
-        Measure("trained stream size", probes.stream_sizes, "RMS after each layer", is_log=True),
+        Measure("stream size", probes.stream_sizes, "RMS", along="layers passed", at="init", is_log=True),
+        Measure("trained stream size", probes.stream_sizes, "RMS", along="layers passed", is_log=True),
         Measure("last size", last_size, "RMS, at init", at="init"),
         Measure("growth exponent", exponent, "at init", at="init"),
         Measure("last share", last_share, "of the stream it reads, at init", at="init"),

@@ -117,7 +117,7 @@ EXPERIMENT = Experiment(
     recipe=Recipe(steps=250, batch_size=4, evaluate_every=250, evaluation_windows=128),
     measures=(
         Measure(FIRST, probes.weight_on_first),
-        Measure("weight on each of the first 16 tokens", first_weights),
+        Measure("weight on each of the first 16 tokens", first_weights, along="place in the text, from 0"),
         Measure("weight on the learned sink", weight_on_sink),
         Measure(KEEPING, gain_of_first, "bits"),
         Measure("cost of a window of 16", cost_of_window, "bits"),

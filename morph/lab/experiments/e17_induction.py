@@ -2,9 +2,9 @@
 
 To foresee the second reading of a run, a model must find the last time it read the present token and copy the one after
 it (Olsson et al., 2022). Softmax attention needs two layers for that: one to mark each token with the one before it,
-one to look the mark up. A layer with a short convolution is handed the mark. A fading sum has neither, and a window
-shorter than the run never sees the place. How long a run is differs from sequence to sequence: a head that looks a
-fixed distance back, whatever stands there, does not solve it.
+one to look the mark up. A layer with a short convolution is handed the mark. A fading sum is handed no mark and looks
+at no single place, and windows that together do not reach back a run never see the place. How long a run is differs
+from sequence to sequence: a head that looks a fixed distance back, whatever stands there, does not solve it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from morph.lab.trial import Trial
 from morph.train.recipe import Recipe
 
 SHORTEST, LONGEST, TOKENS, READ = 6, 9, 20, 16
+STEPS = 720
 WINDOW = 3  # two layers of it reach 4 tokens back; the token to copy stands at least SHORTEST - 1 = 5 back
 
 
@@ -47,11 +48,13 @@ EXPERIMENT = Experiment(
     best=Best("learning_rate", by="mean accuracy", take="highest"),
     task=Induction(shortest=SHORTEST, longest=LONGEST, tokens=TOKENS, read=READ),
     recipe=Recipe(  # a rate that stays shows who is still learning
-        steps=720, batch_size=32, warmup=0.05, final_rate=1.0, weight_decay=0.01,
+        steps=STEPS, batch_size=32, warmup=0.05, final_rate=1.0, weight_decay=0.01,
         evaluate_every=24, evaluation_windows=64,
     ),
     measures=(
-        Measure("steps taken", probes.steps_taken, "of at most 720", diverged=720.0, is_log=True),
+        Measure(
+            "steps taken", probes.steps_taken, f"to 99.5 %, of at most {STEPS}", diverged=float(STEPS), is_log=True
+        ),
         Measure("accuracy", probes.accuracy, diverged=0.0),
         Measure("mean accuracy", mean_accuracy, "over all of training", diverged=0.0),
         Measure("late gain", probes.late_gain("accuracy"), diverged=0.0),
@@ -59,7 +62,7 @@ EXPERIMENT = Experiment(
     claims=(
         Claim("Full attention learns it", "accuracy", of="full", more_than=0.9),
         Claim(
-            "A window shorter than every run cannot",
+            "Windows that together reach back less than a run cannot",
             "accuracy", of="full", against="window of 3", more_than=0.5, needs=(SOLVES, settled("window of 3")),
         ),
         Claim("Gated DeltaNet learns it", "accuracy", of="delta", more_than=0.9, needs=(settled("delta"),)),
@@ -83,7 +86,9 @@ EXPERIMENT = Experiment(
         too (experiment hybrid-parts takes them apart). Runs of 6 to 9 different tokens out of 20, read until there are
         16, in two narrow layers; text is longer and ambiguous. Delta layers have one head of 16 as softmax attention
         has, and their decays start at almost none; lightning attention has four heads of 8, as its speeds of forgetting
-        are fixed by their number. Steps are counted in evaluations, 24 apart. An arm that has not learned it after 720
+        are fixed by their number. Sooner means sooner at 99.5 % of the answers, whoever began to learn first; steps are
+        counted in evaluations, 24 apart, and an arm that never came so far counts as 720, so that a quotient of steps
+        above 1 may be larger yet. An arm that has not learned it after 720
         steps is called unable only where its late gain is near 0, and then at this size. Arms differ in parameters, as
         their layers have different maps. A first look at 480 steps, with the rates 0.007 to 0.03, left two claims
         undecided and all arms best at the lowest rate; steps and rates were changed after it.
