@@ -395,7 +395,8 @@ def tokenize(
 @app.command()
 def render(
     figures: Annotated[
-        list[str], typer.Argument(help="morph, residual, rope, norm, ffn, masks, moe or all.", show_default=False)
+        list[str],
+        typer.Argument(help="morph, residual, rope, norm, ffn, masks, moe, beyond-softmax or all.", show_default=False),
     ],
     quality: Annotated[str, typer.Option(help="480p, 720p, 1080p or 4k.")] = "480p",
     theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",

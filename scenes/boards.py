@@ -20,6 +20,7 @@ BOARDS = {
     "ffn": "scenes.fig05_ffn",
     "masks": "scenes.fig07_masks",
     "moe": "scenes.fig08_moe",
+    "beyond-softmax": "scenes.fig09_beyond",
 }
 """Figure name -> the module whose `board(figure, index, theme)` draws its frames."""
 ABSENT = "scenes.absent"

@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import save
 
 import morph
-from morph.config import ModelConfig
+from morph.config import MLA, ModelConfig, as_kind
 from morph.errors import MorphError, nearest
 from morph.story.subject import RECORDED
 from morph.train.checkpoint import load_model, unique_tensors
@@ -50,6 +50,14 @@ class Recording:
     config: Callable[[], ModelConfig]
     recipe: Recipe
     sentence: str
+
+
+def with_warm_up(config: ModelConfig, steps: int) -> ModelConfig:
+    """The same, with dense attention in the first steps, which the indexer learns from."""
+    latent = as_kind(config.attention, MLA, "attention")
+    indexer = latent.indexer
+    assert indexer is not None
+    return replace(config, attention=replace(latent, indexer=replace(indexer, warm_up=steps)))
 
 
 TINY = default_recipe("tiny").with_(steps=1200)
@@ -98,6 +106,18 @@ RECIPES = {
         lambda: morph.fork("unbalanced", "nano"),
         EXPERTS,
         "The same experts, balanced by nothing.",
+    ),
+    "hybrid": Recording(
+        "stage 14 (hybrid), nano",
+        lambda: morph.stage(14, "nano"),
+        EXPERTS.with_(evaluate_every=100),
+        "Three layers with a state of fixed size and one of softmax attention.",
+    ),
+    "sparse": Recording(
+        "fork sparse-attention, nano",
+        lambda: with_warm_up(morph.fork("sparse-attention", "nano"), 200),
+        DEEP,
+        "An indexer that chooses which tokens attention reads, after 200 steps in which it watched dense attention.",
     ),
 }
 """Name -> what is trained."""

@@ -16,9 +16,12 @@ MODULES = {
     "ffn": "morph.story.ffn",
     "masks": "morph.story.masks",
     "moe": "morph.story.moe",
+    "beyond-softmax": "morph.story.beyond",
 }
 """Figure name -> the module whose `figure(**options)` makes it."""
-OPTIONS = {"morph": ("sweep",)} | dict.fromkeys(("residual", "rope", "norm", "ffn", "masks", "moe"), ("model", "seed"))
+OPTIONS = {"morph": ("sweep",)} | dict.fromkeys(
+    ("residual", "rope", "norm", "ffn", "masks", "moe", "beyond-softmax"), ("model", "seed")
+)
 """Figure name -> the options that it takes; said here, so that nobody need import a module to know."""
 
 

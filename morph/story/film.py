@@ -55,6 +55,11 @@ CHAPTERS = {
         "Mixture of experts",
         "Many networks are stored, a few work for each token. Who chooses, and does the choice stay even?",
     ),
+    "beyond-softmax": Chapter(
+        9,
+        "Beyond softmax",
+        "A memory of fixed size in the place of a growing one: what it costs, what it holds, what it loses.",
+    ),
 }
 """Figure name -> its chapter, in the order of the film."""
 

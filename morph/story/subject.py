@@ -30,7 +30,9 @@ from morph.steps import SLUGS, number_of, stage
 from morph.story.text import PASSAGE, repeated
 from morph.vocabulary import Bytes, Numbers, Vocabulary
 
-RECORDED = ("deep", "relu", "windows", "sink", "experts", "experts-auxiliary", "experts-unbalanced")
+RECORDED = (
+    "deep", "relu", "windows", "sink", "experts", "experts-auxiliary", "experts-unbalanced", "hybrid", "sparse",
+)  # fmt: skip
 """Names of the recorded models; each is there for the seeds 0 and 1."""
 MOST_LETTERS = 24
 """Of a folder's name in a figure."""

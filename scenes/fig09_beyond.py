@@ -1,0 +1,40 @@
+"""Figure 9, beyond softmax.
+
+What keeps keys and values has the cache's colour. A state has the colour of positions, for it knows order by itself.
+Frames 1, 2, 7 and 8 are in `fig09_work`, the others in `fig09_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from morph.story import Figure
+from scenes import fig09_state as state
+from scenes import fig09_work as work
+from scenes.board import Board
+from scenes.chrome import chrome
+from scenes.pen import Pen
+from scenes.theme import Theme
+
+DRAW: dict[str, Callable[[Pen], None]] = {
+    "held": work.held,
+    "orders": work.orders,
+    "state": state.grows,
+    "interference": state.interference,
+    "erase": state.erase,
+    "decay": state.decay,
+    "work": work.per_token,
+    "stack": work.stack,
+    "recall": state.recall,
+    "sparse": state.sparse,
+}
+"""Frame key -> what draws it."""
+
+
+def board(figure: Figure, index: int, theme: Theme) -> Board:
+    """The still of frame `index` (1 to 10)."""
+    frame = figure.frames[index - 1]
+    made = Board()
+    chrome(made, frame, theme, f"{index:02d} / {len(figure):02d}")
+    DRAW[frame.key](Pen(made, theme, frame))
+    return made
