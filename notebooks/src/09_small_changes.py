@@ -343,9 +343,9 @@ print(f"without dropout {whole:.3f} bits per byte; with it {min(losses):.3f} to 
 show_findings("dropout")
 
 # %% [markdown]
-# Half of the story is confirmed: read once, a rate of 0.2 costs. The other half is not: where ten readings did learn
-# the text by heart, dropout was not shown to gain anything, since each arm at its own best rate had another remedy at
-# hand, a lower learning rate. Read what the gap did, and why the last claim fails, in what is not shown.
+# Half of the story is confirmed: read once, a rate of 0.2 costs. The other half is not: ten readings did learn the text
+# by heart, and still dropout was not shown to gain anything. Each arm ran at its own best rate, and a low learning rate
+# is a remedy, too. Read what the gap did, and why the last claim fails, in what is not shown.
 #
 # ## 6 · Where idle attention goes
 #
