@@ -120,7 +120,7 @@ def test_the_tools_table_has_every_recorded_name(tool: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["expert"], "nothing is recorded as 'expert': give deep, windows"),
+        (["expert"], "nothing is recorded as 'expert': give deep, relu, windows"),
         (["windows", "mask"], "nothing is recorded as 'mask'"),
         (["windows", "--seeds", "-1"], "seed is -1: give a whole number from 0"),
     ],
