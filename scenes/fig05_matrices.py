@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scenes.charts import heat, scale
+from morph.story.written import percent
+from scenes.charts import arrow, heat, scale
 from scenes.fig02_parts import greatest
-from scenes.parts import polygons
+from scenes.parts import discs, polygons, polylines
 from scenes.pen import Pen
 
 CELLS = 24
@@ -18,6 +19,8 @@ X, HALVES, HIDDEN, OUT = -6.3, -3.5, -1.9, 0.75
 """Where columns stand."""
 MIDDLE, APART = 0.3, 1.42
 """Height of the middle of all, and of gate and value above and below it."""
+LETTERS = 0.2
+"""Half the height that a name needs on a matrix."""
 COLUMN = 2.1
 """Where the words at the right begin."""
 
@@ -26,10 +29,10 @@ def two(pen: Pen) -> None:
     """x, a matrix, the hidden features behind ReLU, a matrix, what is written."""
     limit = greatest(*(pen.at(name) for name in ("x", "hidden", "out")))
     _column(pen, "x", X, MIDDLE, limit, "x")
-    _column(pen, "hidden", HIDDEN, MIDDLE, limit, "ReLU(W x)")
+    _column(pen, "hidden", HIDDEN, MIDDLE, limit, "bent")
     _column(pen, "out", OUT, MIDDLE, limit, "written")
-    _matrix(pen, "up", (X, MIDDLE, "x"), (HIDDEN, MIDDLE, "hidden"), "W")
-    _matrix(pen, "down", (HIDDEN, MIDDLE, "hidden"), (OUT, MIDDLE, "out"), "W")
+    _matrix(pen, "up", (X, MIDDLE, "x"), (HIDDEN, MIDDLE, "hidden"), "W up")
+    _matrix(pen, "down", (HIDDEN, MIDDLE, "hidden"), (OUT, MIDDLE, "out"), "W down")
     _table(pen, {"up": "W up", "down": "W down"}, limit)
 
 
@@ -39,12 +42,28 @@ def three(pen: Pen) -> None:
     _column(pen, "x", X, MIDDLE, limit, "x")
     _column(pen, "gate", HALVES, MIDDLE + APART, limit, "gate")
     _column(pen, "value", HALVES, MIDDLE - APART, limit, "value")
-    _column(pen, "hidden", HIDDEN, MIDDLE, limit, "gate × value")
+    _column(pen, "hidden", HIDDEN, MIDDLE, limit, "product")
+    _meet(pen)
     _column(pen, "out", OUT, MIDDLE, limit, "written")
     _matrix(pen, "gate", (X, MIDDLE, "x"), (HALVES, MIDDLE + APART, "gate"), "W gate", lit=True)
     _matrix(pen, "up", (X, MIDDLE, "x"), (HALVES, MIDDLE - APART, "value"), "W up")
-    _matrix(pen, "down", (HIDDEN, MIDDLE, "hidden"), (OUT, MIDDLE, "out"), "W")
+    _matrix(pen, "down", (HIDDEN, MIDDLE, "hidden"), (OUT, MIDDLE, "out"), "W down")
     _table(pen, {"gate": "W gate", "up": "W up", "down": "W down"}, limit)
+
+
+def _meet(pen: Pen) -> None:
+    """Gate and value come together, feature by feature."""
+    left, right = HALVES + WIDE / 2, HIDDEN - WIDE / 2
+    middle, size = (left + right) / 2, 0.17
+    lines = [
+        [(left + 0.08, MIDDLE + APART), (middle, MIDDLE + APART), (middle, MIDDLE + size)],
+        [(left + 0.08, MIDDLE - APART), (middle, MIDDLE - APART), (middle, MIDDLE - size)],
+    ]
+    pen.board.put("meet:lines", polylines(pen.theme, lines, "wire", 2.5))
+    end = (right - 0.08, MIDDLE)
+    arrow(pen.board, "meet.out", pen.theme, (middle + size, MIDDLE), end)
+    pen.board.put("meet:disc", discs(pen.theme.tint("ffn", 0.3), [(middle, MIDDLE)], size))
+    pen.text("meet:sign", "×", (middle, MIDDLE), "centre", size="label", weight="bold")
 
 
 def _height(pen: Pen, name: str) -> float:
@@ -75,7 +94,10 @@ def _matrix(
     colour = pen.theme.colour("ffn") if lit else pen.theme.tint("ffn", 0.3)
     pen.board.put(f"matrix.{name}:area", polygons(colour, [corners]))
     ink = pen.theme.text_on(colour)
-    pen.text(f"matrix.{name}:name", words, ((left + right) / 2, (y0 + y1) / 2), "centre", colour=ink, weight="medium")
+    middle, room = (y0 + y1) / 2, (h0 + h1) / 2 - abs(y1 - y0) * 0.1
+    if room < LETTERS:  # too narrow for its name, which stands beside it
+        ink, middle = "ink", middle + (-1 if y1 < y0 else 1) * (h0 + h1 + 0.2 + abs(y1 - y0) * 0.15)
+    pen.text(f"matrix.{name}:name", words, ((left + right) / 2, middle), "centre", colour=ink, weight="medium")
 
 
 def _table(pen: Pen, names: dict[str, str], limit: float) -> None:
@@ -89,8 +111,11 @@ def _table(pen: Pen, names: dict[str, str], limit: float) -> None:
         pen.text(f"table.{key}:shape", f"{columns:,} → {rows:,}", (COLUMN + 1.45, y), size="label", colour="muted")
         pen.text(f"table.{key}:count", f"{rows * columns:,}", (6.6, y), "right", size="label")
     y = 2.1 - 0.5 * 3 - 0.15
-    pen.text("table:sum", f"8d², d = {d}", (COLUMN, y), size="label", colour="muted")
+    is_equal = pen.facts["parameters"] == pen.facts["equal"]
+    pen.text("table:sum", f"{'8d²' if is_equal else 'in all'}, d = {d:,}", (COLUMN, y), size="label", colour="muted")
     pen.text("table:total", f"{pen.facts['parameters']:,}", (6.6, y), "right", size="body", weight="bold")
+    told = f"{percent(pen.facts['share'])} of all in matrices of the block"
+    pen.text("table:share", told, (6.6, y - 0.42), "right", colour="muted")
     at = (COLUMN, -2.15, COLUMN + 2.2, -2.0)
     scale(pen.board, "cells.scale", pen.theme, at, limits=(-limit, limit), signed=True, text="{:.1f}")
     pen.text("cells.scale:name", "value of a feature", (COLUMN + 2.5, -2.08), colour="muted")

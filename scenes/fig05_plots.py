@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from morph.story.written import percent
-from scenes.charts import Axes, axes, bars, dots, line, number
+from scenes.charts import Axes, arrow, axes, bars, dots, line, number
 from scenes.fig02_parts import greatest
-from scenes.parts import polylines, rectangles
+from scenes.parts import discs, polylines, rectangles
 from scenes.pen import Pen
 from scenes.shape import Box
 
 WHOLE: Box = (-5.9, -2.0, 6.2, 2.6)
-SQUARE: Box = (-2.7, -2.05, 2.3, 2.65)
-ROLES = {"relu": "ink", "gelu": "position", "silu": "ffn"}
+SQUARE: Box = (-3.2, -2.05, 1.8, 2.65)
+ROLES = {"relu": "ink", "gelu": "muted", "silu": "ffn"}
 """Colour of an activation."""
 
 
@@ -53,50 +53,55 @@ def below_zero(pen: Pen) -> None:
 
 
 def channels(pen: Pen) -> None:
-    """Three rows of bars: gate, value, product."""
-    numbers = pen.at("channel")
-    rows = (("gate", "gate, bent", "attention"), ("value", "value", "ink"), ("product", "product", "ffn"))
+    """Three rows of bars: gate, value, product; full where the gate lets a half or more through."""
+    numbers, passes = pen.at("channel"), pen.facts["passes"]
+    rows = (("gate", "gate, bent", "ffn"), ("value", "value", "ink"), ("product", "product", "ffn"))
     for i, (name, words, role) in enumerate(rows):
         values = pen.at(name)
         top = greatest(values)
-        bottom = 1.2 - 1.6 * i
-        area = Axes((-4.2, bottom, 6.2, bottom + 1.15), (-0.5, len(values) - 0.5), (-top, top))
+        bottom = 1.45 - 1.72 * i
+        area = Axes((-4.2, bottom, 6.2, bottom + 1.3), (-0.5, len(values) - 0.5), (-top, top))
         ticks = [(n, str(int(c))) for n, c in enumerate(numbers)] if name == "product" else []
         axes(
             pen.board, name, pen.theme, area, y_ticks=[(-top, number(-top)), 0.0, top], x_ticks=ticks,
             x_label="number of the hidden feature" if ticks else "",
         )  # fmt: skip
-        bars(pen.board, name, pen.theme, area, values, role)
-        pen.text(f"{name}:name", words, (-6.6, bottom + 0.58), size="label", weight="medium")
+        bars(pen.board, name, pen.theme, area, values, role, lit=passes)
+        pen.text(f"{name}:name", words, (-6.6, bottom + 0.65), size="label", weight="medium")
+    pen.text("passes:name", "full: a gate of ½ or more", (6.2, 2.95), "right", colour="muted")
 
 
 def together(pen: Pen) -> None:
-    """A dot a token: gate to the right, value upwards."""
-    gate, value, product = pen.at("gate"), pen.at("value"), pen.at("product")
-    through = np.abs(product) > np.abs(product).max() / 4
-    right, top = greatest(gate), greatest(value)
-    left = min(-0.1 * right, 1.1 * float(gate.min()))
-    area = Axes((-5.4, -2.05, 2.6, 2.65), (left, 1.05 * right), (-1.05 * top, 1.05 * top))
+    """A dot a token, its gate to the right, its value upwards; lines where each counts as there."""
+    gate, value, there = pen.at("gate"), pen.at("value"), pen.facts["there"]
+    left, right, top = 1.08 * float(gate.min()), 1.08 * float(gate.max()), 1.05 * greatest(value)
+    area = Axes((-5.9, -2.05, 1.6, 2.65), (min(left, -0.1), max(right, 0.1)), (-top, top))
+    low, high = (float(np.trunc(v)) for v in (gate.min(), gate.max()))
     axes(
-        pen.board, "token", pen.theme, area, x_label="gate, bent", y_label="value",
-        x_ticks=[0.0, right], y_ticks=[(-top, number(-top)), 0.0, top],
+        pen.board, "token", pen.theme, area, x_label="gate, before its bend", y_label="value",
+        x_ticks=[low, 0.0, high], y_ticks=[(-there, f"−{there:.1f}"), 0.0, (there, f"{there:.1f}")],
     )  # fmt: skip
-    zero = [[area.point(left, 0), area.point(1.05 * right, 0)], [area.point(0, -1.05 * top), area.point(0, 1.05 * top)]]
-    pen.board.put("token:zero", polylines(pen.theme, zero, "ghost", 1))
-    dots(pen.board, "rest", pen.theme, area, gate[~through], value[~through], "ghost", size=0.04)
-    dots(pen.board, "through", pen.theme, area, gate[through], value[through], "ffn", size=0.08)
-    counts = pen.facts["counts"]
-    rows = (
-        ("gate alone", counts["open"]), ("value alone", counts["there"]), ("both", counts["both"]),
-        ("comes through", counts["through"]),
-    )  # fmt: skip
-    for i, (words, count) in enumerate(rows):
-        y = 1.9 - 0.5 * i
-        pen.text(f"row{i}:name", words, (3.3, y), size="label", colour="muted")
-        pen.text(f"row{i}:count", f"{count}", (6.5, y), "right", size="label", weight="medium")
-    for i, words in enumerate(("“there”: more than a quarter", "of its largest over all tokens")):
-        pen.text(f"how:{i}", words, (3.3, -1.0 - 0.33 * i), colour="muted")
-    pen.text("through:name", "large: comes through", (3.3, -1.75))
+    edges = [[area.point(0, -top), area.point(0, top)]]
+    edges += [[area.point(area.x[0], y), area.point(area.x[1], y)] for y in (-there, there)]
+    pen.board.put("token:edges", polylines(pen.theme, edges, "ghost", 1.5))
+    both = (np.abs(value) > there) & (gate > 0)
+    for name, which, role, size in (("rest", ~both, "ghost", 0.04), ("both", both, "ffn", 0.07)):
+        at = [area.point(float(x), float(y)) for x, y in zip(gate[which], value[which])]
+        pen.board.put(f"tokens:{name}", discs(pen.theme.colour(role), at, size))
+    pen.text("head:count", "tokens", (5.1, 2.35), "right", colour="muted")
+    pen.text("head:mean", "passes", (6.6, 2.35), "right", colour="muted")
+    for i, (words, count, mean) in enumerate(zip(pen.facts["cases"], pen.at("counts"), pen.at("means"))):
+        y, weight = 1.85 - 0.5 * i, "bold" if i == 0 else "regular"
+        pen.text(f"case{i}:name", words, (2.1, y), size="label", weight=weight)
+        pen.text(f"case{i}:count", f"{int(count)}", (5.1, y), "right", size="label", weight=weight)
+        pen.text(f"case{i}:mean", f"{mean:.2f}", (6.6, y), "right", size="label", weight=weight)
+    untrained = [] if pen.facts["before"] is None else [("untrained, the best feature", pen.facts["before"])]
+    for i, (words, contrast) in enumerate([("both over one missing", pen.facts["contrast"]), *untrained]):
+        y = -0.6 - 0.45 * i
+        pen.text(f"contrast{i}:name", words, (2.1, y), size="label", colour="muted")
+        pen.text(f"contrast{i}:value", f"× {contrast:.1f}", (6.6, y), "right", size="label", weight="medium")
+    pen.text("how:0", "there: larger than its RMS, the line", (2.1, -1.75), colour="muted")
+    pen.text("how:1", "open: above 0", (2.1, -2.05), colour="muted")
 
 
 def equal(pen: Pen) -> None:
@@ -109,7 +114,7 @@ def equal(pen: Pen) -> None:
     )
     longest = 7.4 / float(parameters.max())
     for i, (words, shape, count) in enumerate(rows):
-        y = 1.7 - 1.35 * i
+        y = 2.2 - 1.2 * i
         length = float(parameters[i]) * longest
         step = length / count
         boxes = [(-2.6 + step * n, y - 0.35, -2.6 + step * (n + 1) - 0.06, y + 0.35) for n in range(count)]
@@ -120,6 +125,29 @@ def equal(pen: Pen) -> None:
         pen.text(f"bar{i}:count", told, (-2.6 + length + 0.12, y + 0.14), size="label")
         if i == 2:
             pen.text("bar2:more", f"{facts['more']:.1%} more", (-2.6 + length + 0.12, y - 0.2), colour="muted")
+    _rounding(pen)
+
+
+def _rounding(pen: Pen) -> None:
+    """8d/3 among the multiples that it is rounded to."""
+    exact, up, step = pen.facts["exact"], pen.facts["up"], pen.facts["multiple"]
+    low, high, y = up - 1.5 * step, up + 0.75 * step, -1.75
+    area = Axes((-2.6, y, 4.8, y + 1), (low, high), (0, 1))
+
+    def at(width: float) -> float:
+        return area.point(width, 0)[0]
+
+    multiples = [up - step, up]
+    pen.board.put("rule:line", polylines(pen.theme, [[(at(low), y), (at(high), y)]], "wire", 2))
+    ticks = [[(at(m), y - 0.12), (at(m), y + 0.12)] for m in multiples]
+    pen.board.put("rule:ticks", polylines(pen.theme, ticks, "wire", 2))
+    for i, multiple in enumerate(multiples):
+        pen.text(f"rule:{i}", f"{multiple:,} = {multiple // step} × {step}", (at(multiple), y - 0.36), "centre")
+    pen.text("rule:name", "rounded up", (-6.6, y + 0.18), size="label", weight="medium")
+    pen.text("rule:what", f"to a multiple of {step}", (-6.6, y - 0.18), colour="muted")
+    pen.board.put("rule.exact:dot", discs(pen.theme.colour("ffn"), [(at(exact), y)], 0.09))
+    pen.text("rule.exact:name", f"8d/3 = {exact:,.2f}", (at(exact), y + 0.42), "right")
+    arrow(pen.board, "rule.up", pen.theme, (at(exact) + 0.14, y + 0.42), (at(up), y + 0.42))
 
 
 def ratios(pen: Pen) -> None:
@@ -158,7 +186,9 @@ def swapped(pen: Pen) -> None:
     line(pen.board, "alike", pen.theme, area, [-top, top], [-top, top], "ghost", dash=True, width=2)
     dots(pen.board, "features", pen.theme, area, silu, gelu, "ffn", size=0.06)
     pen.text("alike:name", "alike", (SQUARE[2] + 0.15, SQUARE[3] - 0.1), colour="muted")
-    rows = (("features written", f"{len(silu)}"), ("cosine, mean over tokens", f"{float(pen.at('cosine')):.3f}"))
+    rows = [("cosine, mean over tokens", f"{float(pen.at('cosine')):.3f}")]
+    if bits := pen.facts["bits"]:
+        rows += [("bits a token, SiLU", f"{bits['silu']:.3f}"), ("bits a token, GELU", f"{bits['gelu']:.3f}")]
     for i, (words, told) in enumerate(rows):
-        pen.text(f"row{i}:name", words, (3.4, 1.2 - 0.8 * i), colour="muted", size="label")
-        pen.text(f"row{i}:told", told, (3.4, 0.85 - 0.8 * i), size="body", weight="medium")
+        pen.text(f"row{i}:name", words, (3.4, 1.6 - 0.95 * i), colour="muted", size="label")
+        pen.text(f"row{i}:told", told, (3.4, 1.2 - 0.95 * i), size="body", weight="medium")

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 
 from morph.measure.trace import trace
 from morph.story import Figure, Frame, figure
-from morph.story.ffn_kit import NO_DENSE, NO_GATE, Look
+from morph.story.ffn_kit import NO_DENSE, NO_GATE, Look, with_activation
+from morph.story.ffn_pair import RARE, contrasts
 from morph.story.subject import subject
 from tests.stories import with_array
 
@@ -46,16 +47,24 @@ def test_nine_frames_whose_claims_hold(seed: int) -> None:
 WRONG: list[tuple[str, str, Callable[[np.ndarray], Any]]] = [
     ("two-matrices", "hidden", lambda v: v - 0.1),
     ("two-matrices", "hidden", lambda v: v[1:]),
+    ("two-matrices", "x", lambda v: v[1:]),
     ("curves", "relu", lambda v: v - 0.01),
     ("curves", "gelu", np.abs),
     ("curves", "silu", lambda v: 2 * v),
     ("below-zero", "cut", lambda v: v[::-1]),
     ("below-zero", "share", lambda v: v[::-1]),
     ("below-zero", "lab", lambda v: v - 0.3),
-    ("three-matrices", "hidden", lambda v: v + 0.01),
+    ("three-matrices", "hidden", lambda v: v + 0.1),
+    ("three-matrices", "x", lambda v: v[1:]),
     ("channels", "product", lambda v: v + 0.1),
     ("channels", "gate", lambda v: v[::-1]),
+    ("channels", "value", lambda v: v / 10),
     ("together", "product", lambda v: np.ones_like(v)),
+    ("together", "gate", lambda v: -v),
+    ("together", "value", lambda v: v[::-1]),
+    ("together", "counts", lambda v: v[::-1]),
+    ("together", "means", lambda v: v[::-1]),
+    ("together", "contrasts", lambda v: v[::-1]),
     ("equal", "parameters", lambda v: v * np.array([1, 1.001, 1])),
     ("equal", "parameters", lambda v: v * np.array([1, 1, 1.02])),
     ("ratios", "ratio", lambda v: v - 1),
@@ -81,13 +90,27 @@ def test_gate_and_value_are_the_models_own() -> None:
     mine = look.halves(look.x)
     for a, b in zip(mine, (gate, value), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
-    product = F.silu(gate[look.tokens - 1]) * value[look.tokens - 1]
-    strongest = product.abs().topk(16).indices.sort().values
-    assert at("channels").values("channel").tolist() == strongest.tolist()
-    np.testing.assert_allclose(at("channels").values("product"), product[strongest], rtol=1e-3, atol=1e-4)
-    zero = float((gate <= 0).double().mean())
+    token = look.tokens - 1
+    loudest = value[token].abs().topk(24).indices.sort().values
+    frame = at("channels")
+    assert frame.values("channel").tolist() == loudest.tolist()
+    product = F.silu(gate[token]) * value[token]
+    np.testing.assert_allclose(frame.values("product"), product[loudest], rtol=1e-3, atol=1e-4)
+    strongest = value[token].abs() > value[token][product.abs().argmax()].abs()
+    assert f"{int(strongest.sum()) + 1}th largest value" in frame.caption
+
+
+def test_what_relu_silences_is_what_the_trained_network_silences() -> None:
+    source = subject("relu")
+    look = Look.at(source)
+    with trace(source.model) as seen, torch.no_grad():
+        source.model(source.ids(look.tokens, 8))
+    z = seen[f"blocks.{look.layer}.feed_forward.preactivation"].flatten(0, 1)
+    zero = float((z <= 0).double().mean())
     assert at("below-zero").values("cut")[0] == pytest.approx(zero, abs=1e-3)
-    assert f"{zero:.0%} are below 0" in at("below-zero").caption
+    assert f"{zero:.0%} is below 0" in at("below-zero").caption
+    np.testing.assert_allclose(at("two-matrices").values("hidden"), F.relu(z[look.tokens - 1]), atol=1e-3)
+    assert f"sets {(z[look.tokens - 1] <= 0).float().mean():.0%} of them" in at("two-matrices").caption
 
 
 def test_what_is_written_with_silu_is_what_the_network_writes() -> None:
@@ -120,40 +143,82 @@ def test_llamas_width_is_rounded_up() -> None:
     assert "0.8% more" in at("equal").caption
 
 
-def test_counts_of_tokens_add_up() -> None:
-    frame = at("together")
-    gate, value, product = (np.abs(frame.values(name)) for name in ("gate", "value", "product"))
-    is_open, is_there = gate > gate.max() / 4, value > value.max() / 4
-    counts = frame.facts["counts"]
-    assert counts["both"] == (is_open & is_there).sum() and counts["open"] == (is_open & ~is_there).sum()
-    assert counts["through"] == (product > product.max() / 4).sum()
-    np.testing.assert_allclose(product, gate * value, rtol=1e-4, atol=1e-5)
-
-
 def test_the_criterion_chose_the_feature() -> None:
-    look = Look.at(subject("windows"))
-    gate, value = look.halves(look.x)
-    opened = F.silu(gate)
-    is_open, is_there = (t.abs() > t.abs().amax(0) / 4 for t in (opened, value))
-    alone = (is_open ^ is_there).sum(0).double()
-    alone[(is_open & is_there).sum(0) < len(value) // 20] = -1
-    assert at("together").facts["channel"] == int(alone.argmax())
+    """Every channel's contrast, token by token."""
+    look, frame = Look.at(subject("windows")), at("together")
+    gate, value = (half.numpy() for half in look.halves(look.x))
+    product = np.abs(F.silu(torch.tensor(gate)).numpy() * value)
+    found = []
+    for channel in range(gate.shape[1]):
+        there = np.abs(value[:, channel]) > np.sqrt((value[:, channel] ** 2).mean())
+        is_open = gate[:, channel] > 0
+        which = (there & is_open, there & ~is_open, ~there & is_open, ~there & ~is_open)
+        if min(case.mean() for case in which) < RARE:
+            found.append(0.0)
+            continue
+        both, shut, absent_value, _ = (product[case, channel].mean() for case in which)
+        found.append(both / max(shut, absent_value))
+    np.testing.assert_allclose(frame.values("contrasts"), found, rtol=1e-4)
+    assert frame.facts["channel"] == int(np.argmax(found))
+    assert frame.facts["contrast"] > 2 * frame.facts["before"] > 4
+
+
+def test_a_feature_without_contrast_is_not_shown() -> None:
+    """Values of one size everywhere: there is no case in which none is there."""
+    gate, value = torch.randn(100, 3, dtype=torch.float64), torch.ones(100, 3, dtype=torch.float64)
+    assert contrasts(gate, value, gate * value).tolist() == [0, 0, 0]
+
+
+def test_bits_are_those_of_the_changed_model() -> None:
+    source = subject("windows")
+    look, bits = Look.at(source), at("swapped").facts["bits"]
+    ids = source.ids(look.tokens + 1, 8)
+    loss = source.model.loss(ids[:, :-1], ids[:, 1:]).cross_entropy.item() / np.log(2)
+    assert bits["silu"] == pytest.approx(loss, abs=1e-3) and bits["gelu"] > bits["silu"]
+    assert of("gated-ffn").frames[8].facts["bits"] == {}, "no loss of a model that nobody trained"
+
+
+def test_another_bend_goes_into_every_gate() -> None:
+    for name in ("gated-ffn", "moe", "dense-first"):
+        changed = with_activation(subject(name, size="nano").config, "gelu")
+        assert changed is not None and "silu" not in str(changed.feed_forward) and "gelu" in str(changed.feed_forward)
+    assert with_activation(subject("2017", size="nano").config, "gelu") is None
+    assert with_activation(subject("clamped-swiglu", size="nano").config, "gelu") is None
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [
-        ("silu", NO_GATE), ("2017", NO_GATE), ("parallel-block", NO_GATE), ("moe", NO_DENSE), ("hybrid", NO_DENSE),
-    ],
-)  # fmt: skip
+    [("silu", NO_GATE), ("2017", NO_GATE), ("parallel-block", NO_GATE), ("sandwich-norm", NO_GATE), ("moe", NO_DENSE)],
+)
 def test_models_without_a_gate_say_so(name: str, why: str) -> None:
     lacking = {frame.key: frame.absent for frame in of(name).frames if frame.absent}
     assert {"channels", "together", "swapped"} <= set(lacking) and set(lacking.values()) == {why}
     assert [frame.key for frame in of(name).frames if not frame.check()] == []
 
 
-@pytest.mark.parametrize("name", ["gated-ffn", "mla", "clamped-swiglu", "geglu", "dense-first"])
+@pytest.mark.parametrize(
+    "name",
+    ["gated-ffn", "mla", "clamped-swiglu", "geglu", "dense-first", "attention-sink", "shared-expert", "hybrid", "kda"],
+)
 def test_other_models_are_shown(name: str) -> None:
     frames = of(name).frames
     assert [frame.key for frame in frames if frame.absent] == []
-    assert [frame.key for frame in frames if not frame.check() and frame.key not in ("swapped", "together")] == []
+    assert [frame.key for frame in frames if not frame.check()] == []
+
+
+def test_with_experts_the_shared_one_is_looked_at() -> None:
+    look = Look.at(subject("shared-expert", size="nano"))
+    assert look.where == "layer 2, shared expert"
+    source = look.subject
+    with trace(source.model) as seen, torch.no_grad():
+        source.model(source.ids(look.tokens, 8))
+    here = seen["blocks.2.feed_forward.shared.0.preactivation"].flatten(0, 1).double()
+    torch.testing.assert_close(look.halves(look.x)[0], here, atol=1e-4, rtol=1e-4)
+
+
+def test_a_clamped_gate_multiplies_a_value_that_is_one_larger() -> None:
+    look = Look.at(subject("clamped-swiglu", size="nano"))
+    gate, value = look.halves(look.x)
+    opened, passed = look.factors(gate, value)
+    torch.testing.assert_close(passed, value.clamp(-7, 7) + 1)
+    torch.testing.assert_close(opened * passed, look.gated.meet(gate, value))

@@ -1,7 +1,8 @@
 """Figure 5, the gated feed-forward network: two matrices, what bends between them, and the third.
 
-Frames 1 and 4 put the network of 2017 and a gated one of as many parameters on the same reading. Frames 3, 5, 6 and 9
-look into one trained network (`ffn_token`); 7 and 8 are sizes (`ffn_sizes`).
+By default frames 1 and 3 show a trained network with ReLU, 4 to 6 and 9 a trained one with SiLU in its gates, which
+weighs as much (`ffn_sizes`, `ffn_token`, `ffn_pair`); 7 and 8 are sizes of released models. A reader's own model is
+shown in the frames that fit it; where 1 or 4 do not, a fresh network of its width stands in.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from morph.config import ModelConfig
 from morph.model import Decoder
+from morph.story import ffn_pair as pair
 from morph.story import ffn_sizes as sizes
 from morph.story import ffn_token as token
 from morph.story.ffn_kit import Look
@@ -27,7 +29,7 @@ FRAMES: tuple[Callable[[Look], Frame], ...] = (
     token.below_zero,
     sizes.three_matrices,
     token.channels,
-    token.together,
+    pair.together,
     sizes.equal,
     sizes.ratios,
     token.swapped,
@@ -37,16 +39,20 @@ FRAMES: tuple[Callable[[Look], Frame], ...] = (
 
 @one_thread()
 def figure(model: Decoder | ModelConfig | str | int | Path | None = None, seed: int = 0) -> Figure:
-    """Figure 5 of a model; None is the recorded one of stage 9, whose feed-forward networks are dense and gated.
+    """Figure 5 of a model; None is a recorded one of stage 9, dense and gated, beside a recorded one with ReLU.
 
     Raises:
         MorphError: when `model` is nothing that `morph.story.subject.subject` knows.
     """
-    look = Look.at(subject("windows" if model is None else model, seed=seed))
+    if model is None:
+        look = Look.at(subject("windows", seed=seed), beside=Look.at(subject("relu", seed=seed)))
+    else:
+        look = Look.at(subject(model, seed=seed))
+    beside = [look.beside.subject.provenance] if look.beside else []
     return Figure(
         name=NAME,
         number=NUMBER,
         title=TITLE,
         frames=tuple(make(look) for make in FRAMES),
-        provenance={**look.subject.provenance, "tokens": look.tokens, "torch": torch.__version__},
+        provenance={**look.subject.provenance, "tokens": look.tokens, "torch": torch.__version__, "beside": beside},
     )

@@ -1,16 +1,20 @@
 """Frames 1, 4, 7 and 8 of figure 5: matrices and their sizes, counted on networks that were built.
 
-Frames 1 and 4 give two networks of as many parameters the same reading: arrays `x` (D,), `hidden` (F,), `out` (D,);
-frame 4 has `gate` and `value` (F,) too. Facts: `width`, `hidden`, `matrices` (name -> shape), `parameters`.
+Frames 1 and 4 follow one token through two matrices and through three: arrays `x` (D,), `hidden` (F,), `out` (D,);
+frame 4 has `gate` and `value` (F,) too. Facts: `width`, `hidden`, `matrices` (name -> shape), `parameters`, `equal`
+(8d², what both should weigh), and `share`, their part of all matrices of the block.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from morph.config import MLP as MLPSpec
 from morph.config import AllGlobal, as_kind
@@ -20,7 +24,7 @@ from morph.story.ffn_kit import Look
 from morph.story.frame import Array, Claim, Frame
 from morph.story.moe_layer import feed_forward
 from morph.story.released import RELEASED
-from morph.story.residual_kit import numbers
+from morph.story.residual_kit import near, numbers
 from morph.story.subject import siblings
 from morph.story.written import percent
 
@@ -29,98 +33,138 @@ MULTIPLE = 256
 """Llama rounds hidden widths up to a multiple of this."""
 
 
-def _network(look: Look, spec: MLPSpec | GatedSpec) -> tuple[MLP | GatedMLP, torch.Tensor]:
-    """A fresh network of the model's width from its seed, and a reading: the model's own, or a drawn one of RMS 1."""
+@dataclass(frozen=True)
+class Shown:
+    """A network in fp64, what it reads, the block that it is part of, and whose it is."""
+
+    network: MLP | GatedMLP
+    x: Tensor
+    block: nn.Module
+    is_trained: bool
+    source: str
+
+
+def _own(look: Look) -> Shown:
+    """The network that is looked at."""
+    assert look.network is not None and look.layer is not None
+    network = copy.deepcopy(look.network).double()
+    return Shown(network, look.last, look.subject.model.blocks[look.layer], look.subject.is_trained, look.source)
+
+
+def _fresh(look: Look, spec: MLPSpec | GatedSpec) -> Shown:
+    """A new network of the model's width from its seed; it reads what the model's did, or a drawn vector of RMS 1."""
     config = replace(look.subject.config, feed_forward=spec, n_layers=1, mtp=None, layout=AllGlobal())
     (sibling,) = siblings(look.subject, [config])
-    network = feed_forward(sibling.model.blocks[0])
+    block = sibling.model.blocks[0]
+    network = feed_forward(block)
     assert isinstance(network, MLP | GatedMLP)
     width = look.subject.config.d_model
     drawn = torch.randn(width, generator=torch.Generator().manual_seed(look.subject.seed), dtype=torch.float64)
-    return network.double(), look.last if len(look.x) else drawn
+    who = "two matrices" if isinstance(spec, MLPSpec) else "a gate"
+    source = f"A network with {who} at this model’s width, untrained; it reads what a layer of the model read."
+    return Shown(network.double(), look.last if len(look.x) else drawn, block, False, source)
 
 
-def _facts(network: MLP | GatedMLP, width: int, hidden: int) -> dict[str, Any]:
+def _facts(shown: Shown, hidden: int) -> dict[str, Any]:
+    network, width = shown.network, len(shown.x)
+    parameters = sum(p.numel() for p in network.parameters() if p.ndim == 2)
     return {
-        "aside": "untrained, one token", "width": width, "hidden": hidden,
+        "aside": f"{'trained' if shown.is_trained else 'untrained'}, one token", "width": width, "hidden": hidden,
         "matrices": {n.removesuffix(".weight"): list(p.shape) for n, p in network.named_parameters() if p.ndim == 2},
-        "parameters": sum(p.numel() for p in network.parameters() if p.ndim == 2),
+        "parameters": parameters, "equal": 8 * width**2,
+        "share": round(parameters / sum(p.numel() for p in shown.block.parameters() if p.ndim > 1), 4),
     }  # fmt: skip
+
+
+def _weighs(facts: dict[str, Any], words: str) -> str:
+    """How many parameters that is, as a multiple of d² where it is 8."""
+    is_equal = abs(facts["parameters"] / facts["equal"] - 1) < 0.01
+    return f"{words}{'8d² = ' if is_equal else ''}{facts['parameters']:,} parameters"
 
 
 def two_matrices(look: Look) -> Frame:
     """The network of 2017."""
     d = look.subject.config.d_model
-    network, x = _network(look, MLPSpec(width=4 * d, activation="relu"))
+    shown = _own(look.plain) if look.plain else _fresh(look, MLPSpec(width=4 * d, activation="relu"))
+    network, x = shown.network, shown.x
+    assert isinstance(network, MLP)
     with torch.no_grad():
-        hidden = network.activation(network.up(x))  # type: ignore[operator]
+        hidden = network.activation(network.up(x))
         out = network.down(hidden)
-    facts = _facts(network, d, 4 * d)
+    facts = _facts(shown, len(hidden))
     zero = float((hidden == 0).double().mean())
+    spec = (look.plain or look).subject.config.feed_forward
+    name = "the bend" if look.plain and isinstance(spec, MLPSpec) and spec.activation != "relu" else "ReLU"
+    bent = f"{name} sets {percent(zero)} of them to 0" if zero > 0 else "each is bent"
     return Frame(
         key="two-matrices",
         title="2017: two matrices",
         caption=(
-            f"One matrix takes {d} features to {4 * d:,}, ReLU sets {percent(zero)} of them to 0, a second takes them "
-            f"back: 8d² = {facts['parameters']:,} parameters, two thirds of a block’s."
+            f"One matrix takes {len(x)} features to {len(hidden):,}, {bent}, a second takes them back: "
+            f"{_weighs(facts, '')}, {percent(facts['share'])} of the block’s."
         ),
-        alt=f"A column of {d} cells, a wide matrix, a column of {4 * d:,} cells, many of them empty, a second matrix, "
-        f"and a column of {d} cells.",
+        alt=f"A column of {len(x)} cells, a wide matrix, a column of {len(hidden):,} cells, many of them empty, a "
+        f"second matrix, and a column of {len(x)} cells.",
         claim=Claim(
-            text="The matrices hold 8d² parameters, and the hidden features are the first matrix's output without what "
-            "is below 0.",
+            text="The two matrices hold 2 d times the hidden width; as many hidden features are 0 as the caption says.",
             holds=lambda f: bool(
-                f.facts["parameters"] == 8 * f.facts["width"] ** 2
-                and f.values("hidden").min() == 0
-                and len(f.values("hidden")) == 4 * len(f.values("x"))
+                f.facts["parameters"] == 2 * len(f.values("x")) * len(f.values("hidden"))
+                and abs((f.values("hidden") == 0).mean() - f.facts["zero"]) < 1e-3
+                and 0 < f.facts["share"] < 1
             ),
         ),
         arrays={
             "x": numbers(x, ("feature",), "what the network reads, the last token"),
-            "hidden": numbers(hidden, ("hidden feature",), "ReLU(W_up x)"),
-            "out": numbers(out, ("feature",), "W_down ReLU(W_up x)"),
+            "hidden": numbers(hidden, ("hidden feature",), "bend(W_up x)"),
+            "out": numbers(out, ("feature",), "W_down bend(W_up x)"),
         },
-        facts=facts,
-        source="The network of 2017 at this model’s width, untrained; it reads what a layer of the model read.",
+        facts={**facts, "zero": round(zero, 4)},
+        source=shown.source,
     )
 
 
 def three_matrices(look: Look) -> Frame:
-    """The gated network of as many parameters."""
+    """The gated network, of as many parameters where its width is 8d/3."""
     d = look.subject.config.d_model
-    width = round(8 * d / 3)
-    network, x = _network(look, GatedSpec(width=width, activation="silu"))
+    shown = _fresh(look, GatedSpec(width=round(8 * d / 3), activation="silu")) if look.lacks else _own(look)
+    network, x = shown.network, shown.x
     assert isinstance(network, GatedMLP)
     with torch.no_grad():
         gate, value = network.gate(x), network.up(x)
         hidden = network.meet(gate, value)
         out = network.down(hidden)
-    facts = _facts(network, d, width)
+        opened, passed = (F.silu(gate), value) if look.lacks else look.factors(gate, value)
+    facts = _facts(shown, len(hidden))
+    is_equal = abs(facts["parameters"] / facts["equal"] - 1) < 0.01
+    width = (
+        f"To keep 8d² parameters the hidden width shrinks from 4d to 8d/3: {len(hidden):,} of {4 * len(x):,}."
+        if is_equal
+        else f"With {len(hidden):,} hidden features that is {facts['parameters']:,} parameters; two of 4d have "
+        f"{facts['equal']:,}."
+    )
     return Frame(
         key="three-matrices",
         title="2020: a third matrix",
-        caption=(
-            f"Two matrices now read x: one makes values, one gates that scale them. To keep 8d² parameters the hidden "
-            f"width shrinks from 4d to 8d/3: {width:,} of {4 * d:,}."
-        ),
-        alt=f"The same column of {d} cells goes into two matrices; their outputs, {width:,} cells each, are "
+        caption=f"Two matrices now read x: one makes values, one gates that scale them. {width}",
+        alt=f"The same column of {len(x)} cells goes into two matrices; their outputs, {len(hidden):,} cells each, are "
         "multiplied, and a third matrix takes the product back.",
         claim=Claim(
-            text="Three matrices hold as many parameters as the two of frame 1, to 1 %; hidden is the product.",
+            text="Three matrices hold 3 d times the hidden width; the hidden features are the bent gate times the "
+            "value.",
             holds=lambda f: bool(
-                abs(f.facts["parameters"] / (8 * f.facts["width"] ** 2) - 1) < 0.01
-                and np.allclose(f.values("hidden"), f.values("gate") * f.values("value"), atol=2e-4)
+                f.facts["parameters"] == 3 * len(f.values("x")) * len(f.values("hidden"))
+                and near(f.values("hidden"), f.values("gate") * f.values("value"), 2e-3)
             ),
         ),
         arrays={
             "x": numbers(x, ("feature",), "what the network reads, the last token"),
-            "gate": numbers(torch.nn.functional.silu(gate), ("hidden feature",), "SiLU(W_gate x)"),
-            "value": numbers(value, ("hidden feature",), "W_up x"),
-            "hidden": numbers(hidden, ("hidden feature",), "SiLU(W_gate x) ⊙ W_up x"),
+            "gate": numbers(opened, ("hidden feature",), "bend(W_gate x)"),
+            "value": numbers(passed, ("hidden feature",), "W_up x, as it is multiplied"),
+            "hidden": numbers(hidden, ("hidden feature",), "bend(W_gate x) ⊙ W_up x"),
             "out": numbers(out, ("feature",), "W_down of that"),
         },
         facts=facts,
-        source="A gated network at this model’s width, untrained, with the same reading (Shazeer, 2020).",
+        source=shown.source,
     )
 
 

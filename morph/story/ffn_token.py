@@ -1,19 +1,22 @@
-"""Frames 2, 3, 5, 6 and 9 of figure 5: what bends, and what a gate does, in one network of a model.
+"""Frames 2, 3, 5 and 9 of figure 5: what bends, and what a gate does, in one network of a model.
 
 Arrays: `z` and a curve for each activation (frame 2); `edges` and `share` of a histogram (3); `gate`, `value`,
-`product` of the strongest channels (5); the same of every token in one channel (6); `silu`, `gelu` (9), what the
-network writes with either.
+`product` of the channels with the largest values (5), whose fact `passes` has the places of open gates; `silu`, `gelu`
+(9), what the network writes with either, and the fact `bits`, what a token costs then (where it was trained here).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morph.nn.feedforward import ACTIVATIONS, MLP
-from morph.story.ffn_kit import NO_DENSE, Look
+import morph
+from morph.nn.feedforward import ACTIVATIONS
+from morph.story.ffn_kit import NO_DENSE, TEXTS, Look, with_activation
 from morph.story.frame import Array, Claim, Frame, absent
 from morph.story.measured import by_seed
 from morph.story.residual_kit import near, numbers
@@ -21,13 +24,12 @@ from morph.story.written import percent, signed
 
 SHOWN = ("relu", "gelu", "silu")
 NAMES = {"relu": "ReLU", "gelu": "GELU", "silu": "SiLU"}
-CHANNELS, BARS, RANGE = 16, 24, 4.0
-TENTH = 0.1
+CHANNELS, BARS, RANGE, WIDE = 24, 25, 4.0, 5.0
+TENTH, HALF = 0.1, 0.5
 TITLES = {
     "curves": "Three ways to bend",
     "below-zero": "What each one cuts",
     "channels": "Gate times value",
-    "together": "Only where both are large",
     "swapped": "SwiGLU or GEGLU?",
 }
 
@@ -68,30 +70,24 @@ def curves(look: Look) -> Frame:
 
 def below_zero(look: Look) -> Frame:
     """A live histogram of what goes into the bend, and what each function makes of it."""
-    if look.network is None:
+    here = look.plain or look
+    if here.network is None:
         return absent("below-zero", TITLES["below-zero"], NO_DENSE)
-    if isinstance(look.network, MLP):
-        with torch.no_grad():
-            bias = look.network.up.bias
-            z = look.x @ look.network.up.weight.double().T + (0 if bias is None else bias.double())
-    else:
-        z = look.halves(look.x)[0]
-    z = z.flatten()
-    edges = np.linspace(-RANGE, RANGE, 2 * BARS + 1)
-    inside = np.clip(z.numpy(), -RANGE + 1e-9, RANGE - 1e-9)
+    z = here.inputs.flatten()
+    edges = np.linspace(-WIDE, WIDE, 2 * BARS + 1)
+    inside = np.clip(z.numpy(), -WIDE + 1e-9, WIDE - 1e-9)
     share = np.histogram(inside, edges)[0] / len(z)
     cut = {name: float((ACTIVATIONS[name](z).abs() < TENTH * z.abs()).double().mean()) for name in SHOWN}
     lab = by_seed("gates", ("ReLU",), "preactivations below zero")
-    own = "gate’s" if not look.lacks else "network’s"
+    what = "the gate’s inputs" if here.lacks == "" else "what goes into the bend"
     return Frame(
         key="below-zero",
         title=TITLES["below-zero"],
         caption=(
-            f"Of the {own} inputs {percent(cut['relu'])} are below 0, where ReLU passes nothing. To under a tenth GELU "
-            f"would cut {percent(cut['gelu'])}, SiLU {percent(cut['silu'])}. Trained with ReLU (lab): "
-            f"{percent(lab.values.mean())} below 0."
+            f"Of {what} {percent(cut['relu'])} is below 0: ReLU passes nothing. GELU cuts {percent(cut['gelu'])} to "
+            f"under a tenth, SiLU {percent(cut['silu'])}. In the lab, trained with ReLU: {percent(lab.values.mean())}."
         ),
-        alt=f"A histogram of {len(z):,} inputs to the bend, from −4 to 4. Marks: below 0 lie {percent(cut['relu'])}; "
+        alt=f"A histogram of {len(z):,} inputs to the bend, from −5 to 5. Marks: below 0 lie {percent(cut['relu'])}; "
         f"below the marks of GELU and SiLU, {percent(cut['gelu'])} and {percent(cut['silu'])}.",
         claim=Claim(
             text="Fewer inputs are cut to a tenth by SiLU than by GELU, and fewer by GELU than are below 0; the lab's "
@@ -104,13 +100,13 @@ def below_zero(look: Look) -> Frame:
         ),
         arrays={
             "edges": numbers(edges, ("edge",), "of the histogram; what lies beyond is in the last bars"),
-            "share": numbers(share, ("bar",), f"blocks.{look.layer}.feed_forward.preactivation, {len(z):,} numbers"),
+            "share": numbers(share, ("bar",), f"blocks.{here.layer}.feed_forward.preactivation, {len(z):,} numbers"),
             "cut": numbers(np.array([cut[name] for name in SHOWN]), ("function",), "share of |f(z)| < |z| / 10"),
             "marks": numbers(np.array([0.0, _mark("gelu"), _mark("silu")]), ("function",), "z where |f(z)| = |z| / 10"),
             "lab": lab,
         },
-        facts={"names": NAMES, "aside": look.where},
-        source=look.source,
+        facts={"names": NAMES, "aside": here.where},
+        source=here.source,
     )
 
 
@@ -121,31 +117,33 @@ def _mark(name: str) -> float:
 
 
 def channels(look: Look) -> Frame:
-    """The strongest channels of the last token: gate, value and product."""
+    """The largest values of the last token, their gates and the products."""
     if look.lacks:
         return absent("channels", TITLES["channels"], look.lacks)
-    gate, value = look.halves(look.last)
-    hidden = look.gated.meet(gate, value)
-    chosen = hidden.abs().topk(min(CHANNELS, len(hidden))).indices.sort().values
-    opened = look.gated.meet(gate, torch.ones_like(value))
-    loud = value.abs() > value.abs().median()
-    shut = loud & (opened.abs() < TENTH * opened.abs().max())
-    share = float(shut.sum() / loud.sum())
+    halves = look.halves(look.last)
+    (opened, value), hidden = look.factors(*halves), look.gated.meet(*halves)
+    chosen = value.abs().topk(min(CHANNELS, len(value))).indices.sort().values
+    passes = opened[chosen].abs() >= HALF
+    few = f"{int(passes.sum())} of them" if passes.any() else "none of them"
+    strongest = int(hidden.abs().argmax())
+    rank = int((value.abs() > value[strongest].abs()).sum()) + 1
     return Frame(
         key="channels",
         title=TITLES["channels"],
         caption=(
-            f"A hidden feature is a gate times a value: the strongest {len(chosen)} of {len(hidden)}. "
-            f"Of the louder half of all values {percent(share)} meet an all but shut gate."
+            f"One token’s {len(chosen)} largest values of {len(value)}: {few} have an open gate, a half or more. The "
+            f"largest product of all comes from the {_nth(rank)} largest value."
         ),
-        alt=f"Three rows of bars for {len(chosen)} hidden features: the bent gate, the value, and their product.",
+        alt=f"Three rows of bars for {len(chosen)} hidden features: the bent gate, the value, and their product. Where "
+        "the gate is near 0 so is the product, however large the value.",
         claim=Claim(
-            text="The product is the bent gate times the value, and these are the largest of all.",
+            text="The product is the bent gate times the value, as the network computes it; no other value is larger; "
+            "the filled ones are those with a gate of a half or more.",
             holds=lambda f: bool(
                 near(f.values("product"), f.values("gate") * f.values("value"), 2e-3)
-                and np.abs(f.values("product")).min() >= f.facts["next"] - 1e-6
-            )
-            or f.facts["clamped"],
+                and np.abs(f.values("value")).min() >= f.facts["next"] - 1e-6
+                and f.facts["passes"] == np.flatnonzero(np.abs(f.values("gate")) >= HALF).tolist()
+            ),
         ),
         arrays={
             "channel": Array(values=chosen.numpy(), axes=("channel",), source="numbers of the hidden features"),
@@ -154,74 +152,41 @@ def channels(look: Look) -> Frame:
             "product": numbers(hidden[chosen], ("channel",), "what goes into the last matrix"),
         },
         facts={
-            "aside": f"{look.where}, one token", "next": _next(hidden, len(chosen)), "shut": round(share, 4),
-            "clamped": not torch.allclose(opened * value, hidden),
+            "aside": f"{look.where}, one token", "next": _next(value, len(chosen)), "total": len(value),
+            "passes": torch.where(passes)[0].tolist(),
         },
         source=look.source,
     )  # fmt: skip
 
 
-def _next(hidden: Tensor, count: int) -> float:
+def _nth(rank: int) -> str:
+    """`1st`, `22nd`."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th") if rank % 100 not in (11, 12, 13) else "th"
+    return f"{rank}{ending}"
+
+
+def _next(values: Tensor, count: int) -> float:
     """The largest magnitude that is not among the first `count`."""
-    ordered = hidden.abs().sort(descending=True).values
+    ordered = values.abs().sort(descending=True).values
     return float(ordered[count]) if len(ordered) > count else 0.0
 
 
-def together(look: Look) -> Frame:
-    """One feature over all tokens: it comes through only where its gate is open and its value is there."""
-    if look.lacks:
-        return absent("together", TITLES["together"], look.lacks)
-    gate, value = look.halves(look.x)
-    opened, hidden = look.gated.meet(gate, torch.ones_like(value)), look.gated.meet(gate, value)
-    channel = _pair(opened, value)
-    g, v, p = (t[:, channel] for t in (opened, value, hidden))
-    is_open, is_there = g.abs() > g.abs().max() / 4, v.abs() > v.abs().max() / 4
-    through = p.abs() > p.abs().max() / 4
-    counts = {
-        "open": int((is_open & ~is_there).sum()), "there": int((is_there & ~is_open).sum()),
-        "both": int((is_open & is_there).sum()), "through": int(through.sum()),
-        "alone": int((through & ~(is_open & is_there)).sum()),
-    }  # fmt: skip
-    return Frame(
-        key="together",
-        title=TITLES["together"],
-        caption=(
-            f"Feature {channel}, {len(p)} tokens: {counts['open']} have the gate alone, {counts['there']} the value "
-            f"alone, {counts['both']} both. It comes through in {counts['through']}, {counts['alone']} of them with "
-            "one alone."
-        ),
-        alt=f"A dot a token: its bent gate to the right, its value upwards, filled where the product is more than a "
-        f"quarter of its largest. The filled ones, {counts['through']}, lie away from both axes.",
-        claim=Claim(
-            text="Nine in ten of the tokens where the feature comes through have an open gate and a value.",
-            holds=lambda f: _needs_both(f),
-        ),
-        arrays={
-            "gate": numbers(g, ("token",), f"blocks.{look.layer}.feed_forward: bent gate of feature {channel}"),
-            "value": numbers(v, ("token",), f"blocks.{look.layer}.feed_forward.value of feature {channel}"),
-            "product": numbers(p, ("token",), "their product, which goes into the last matrix"),
-        },
-        facts={
-            "aside": f"{look.where}, feature {channel}", "channel": channel, "counts": counts,
-            "criterion": "the feature with the most tokens that have one of both alone, of those with both in some",
-        },
-        source=look.source,
-    )  # fmt: skip
-
-
-def _pair(opened: Tensor, value: Tensor) -> int:
-    """The feature with the most tokens where gate or value is there alone, of those where both meet in a twentieth."""
-    is_open, is_there = (t.abs() > t.abs().amax(0) / 4 for t in (opened, value))
-    both, alone = (is_open & is_there).sum(0), (is_open ^ is_there).sum(0)
-    least = both >= max(1, len(value) // 20)
-    return int(torch.where(least, alone, -1).argmax() if least.any() else both.argmax())
-
-
-def _needs_both(frame: Frame) -> bool:
-    gate, value, product = (np.abs(frame.values(name)) for name in ("gate", "value", "product"))
-    through = product > product.max() / 4
-    both = (gate > gate.max() / 4) & (value > value.max() / 4)
-    return bool((through & both).sum() >= 0.9 * through.sum())
+def _bits(look: Look) -> dict[str, float]:
+    """Bits a token of the passage costs with either bend in all gates; nothing where training means nothing here."""
+    source = look.subject
+    if not source.is_trained or source.is_released:
+        return {}
+    ids, found = source.ids(look.tokens + 1, TEXTS), {}
+    for name in ("silu", "gelu"):
+        changed = with_activation(source.config, name)
+        if changed is None:
+            return {}
+        model = morph.build(changed).eval()
+        model.load_state_dict(source.model.state_dict())
+        with torch.no_grad():
+            loss = model.loss(ids[:, :-1], ids[:, 1:]).cross_entropy
+        found[name] = round(float(loss) / math.log(2), 4)
+    return found
 
 
 def swapped(look: Look) -> Frame:
@@ -233,7 +198,8 @@ def swapped(look: Look) -> Frame:
         down = look.gated.down.weight.double()
         out = {name: (ACTIVATIONS[name](gate) * value) @ down.T for name in ("silu", "gelu")}
     cosine = float(F.cosine_similarity(out["silu"], out["gelu"], dim=-1).mean())
-    ratio = float(out["gelu"].norm() / out["silu"].norm())
+    bits = _bits(look)
+    loss = f"; a token costs {bits['silu']:.2f} and {bits['gelu']:.2f} bits" if bits else ""
     lab = by_seed("gates", ("SwiGLU", "GEGLU"), "bits per byte")
     means = lab.values.mean(axis=1)
     here = {name: values[look.tokens - 1] for name, values in out.items()}
@@ -241,8 +207,8 @@ def swapped(look: Look) -> Frame:
         key="swapped",
         title=TITLES["swapped"],
         caption=(
-            f"The same weights with GELU in the gate write almost the same: cosine {cosine:.3f}, {ratio:.2f} times as "
-            f"large. Trained apart in the lab, they end at {means[0]:.3f} and {means[1]:.3f} bits."
+            f"The same weights write almost the same with SiLU and GELU, cosine {cosine:.3f}{loss}. "
+            f"Trained apart (lab): {means[0]:.3f} and {means[1]:.3f}."
         ),
         alt=f"A dot for each feature that the network writes: with SiLU to the right, with GELU upwards. The dots lie "
         f"near the diagonal; the mean cosine over tokens is {cosine:.3f}.",
@@ -258,6 +224,6 @@ def swapped(look: Look) -> Frame:
             "cosine": numbers(cosine, (), "mean over tokens"),
             "lab": lab,
         },
-        facts={"aside": f"{look.where}, same weights"},
+        facts={"aside": f"{look.where}, same weights", "bits": bits},
         source=look.source,
     )
