@@ -66,17 +66,17 @@ def named(board: Board, theme: Theme, area: Axes, curves: Mapping[str, np.ndarra
         text(board, f"{key}:name", theme, name, area.at[2] + 0.16, heights[key])
 
 
-def spread(heights: Mapping[str, float]) -> dict[str, float]:
-    """Heights moved as little as needed for `BELOW` between any two."""
+def spread(heights: Mapping[str, float], below: float = BELOW) -> dict[str, float]:
+    """Heights moved as little as needed for `below` between any two."""
     order = sorted(heights, key=lambda key: heights[key])
     placed = np.array([heights[key] for key in order])
     for _ in range(200):
         gaps = np.diff(placed)
-        close = np.flatnonzero(gaps < BELOW - 1e-6)
+        close = np.flatnonzero(gaps < below - 1e-6)
         if not len(close):
             break
         for i in close:
-            push = max(0.0, BELOW - placed[i + 1] + placed[i]) / 2
+            push = max(0.0, below - placed[i + 1] + placed[i]) / 2
             placed[i], placed[i + 1] = placed[i] - push, placed[i + 1] + push
     return dict(zip(order, placed.tolist()))
 

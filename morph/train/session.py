@@ -10,7 +10,7 @@ from typing import Any
 
 from morph.errors import INTERRUPTED
 from morph.train import ledger
-from morph.train.device import use_threads
+from morph.train.device import FEW_FEATURES, use_threads
 from morph.train.start import Request, start
 from morph.train.sweep import StageResult, Sweep
 from morph.train.sweeper import COST_CONTEXT, Plan, Progress, run_sweep
@@ -43,11 +43,6 @@ def progress_bar(unit: str, quiet: bool) -> Any:
     columns = (BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn(), TextColumn("left"))
     silent = quiet or not sys.stderr.isatty()
     return Progress(*columns, console=Console(stderr=True), disable=silent, transient=True)
-
-
-FEW_FEATURES = 256
-"""Below this width a second thread costs more than it brings: measured at nano and tiny, the same time at twice the CPU
-seconds on free cores, and many times slower on busy ones."""
 
 
 def train_here(

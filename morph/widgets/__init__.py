@@ -1,9 +1,10 @@
-"""The figures in a notebook, and explorers of a model on a reader's own text.
+"""The figures in a notebook, explorers of a model on a reader's own text, and training as it goes.
 
     Stepper("rope")                            a figure, stepped by keys
     AttentionExplorer("windows", text="…")     attention maps of every layer and head
     TokenTrace(9, text="…", token=5)           one token's stream through the layers
     RouterView("experts", text="…")            which experts each token goes to
+    TrainingMonitor(["rope", "gqa"])           loss curves of models while they train
     show_findings("sinks")                     what an experiment of the lab claimed and what came of it
     show_picture(draw, alt="…")                a plot of your own, for light pages and dark ones
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from morph.widgets.explorers import AttentionExplorer as AttentionExplorer
     from morph.widgets.explorers import RouterView as RouterView
     from morph.widgets.explorers import TokenTrace as TokenTrace
+    from morph.widgets.monitor import TrainingMonitor as TrainingMonitor
     from morph.widgets.picture import show_picture as show_picture
     from morph.widgets.stepper import Stepper as Stepper
     from morph.widgets.table import show_findings as show_findings
@@ -30,10 +32,13 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Stepper": "stepper", "AttentionExplorer": "explorers", "TokenTrace": "explorers", "RouterView": "explorers",
-    "show_table": "table", "show_findings": "table", "show_picture": "picture",
+    "TrainingMonitor": "monitor", "show_table": "table", "show_findings": "table", "show_picture": "picture",
 }  # fmt: skip
 
-__all__ = ["AttentionExplorer", "RouterView", "Stepper", "TokenTrace", "show_findings", "show_picture", "show_table"]
+__all__ = [
+    "AttentionExplorer", "RouterView", "Stepper", "TokenTrace", "TrainingMonitor", "show_findings", "show_picture",
+    "show_table",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ MODULE_PARTS = {
     "stepper": ("player.js", "drawing.js", "stepper.js"),
     "attention": ("explorer.js", "map.js", "attention.js"),
     "token": ("explorer.js", "token.js"),
+    "monitor": ("monitor.js",),
     "router": ("explorer.js", "map.js", "router.js"),
 }
 """Widget -> its own files after the shared ones; the last exports the widget's factory."""
