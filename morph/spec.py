@@ -37,25 +37,25 @@ class Spec:
     def __post_init__(self) -> None:
         for field in fields(self):
             value, name = getattr(self, field.name), f"{self.kind}.{field.name}"
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if field.type in ("int", "int | None") and not (value is None and "None" in field.type):
+            is_number, hint = isinstance(value, int | float) and not isinstance(value, bool), _hint(field)
+            if hint in ("int", "int | None") and not (value is None and "None" in hint):
                 low, high = 0 if field.name in self.may_be_zero else 1, MOST.get(field.name, MOST["any"])
                 require(
                     is_number and isinstance(value, int), f"{name} = {short(value)} is not a whole number; give one"
                 )
                 require(value >= low, f"{name} = {short(value)} is below {low}; give an integer >= {low}")
                 require(value <= high, f"{name} = {short(value)} is above {high:,}; give less")
-            elif field.type in ("float", "float | None") and not (value is None and "None" in field.type):
+            elif hint in ("float", "float | None") and not (value is None and "None" in hint):
                 fine = is_number and 0 < value < 1e30
                 require(fine, f"{name} = {short(value)} must be a finite number above 0")
-            elif field.type == "tuple[int, ...]":
+            elif hint == "tuple[int, ...]":
                 whole = isinstance(value, tuple) and all(type(n) is int and n >= 0 for n in value)
                 require(whole, f"{name} = {short(value)} must be a list of whole numbers from 0")
                 require(
                     list(value) == sorted(set(value)) and bool(value),
                     f"{name} = {short(list(value))} must name at least one, each once, in order",
                 )
-            elif field.type == "bool":
+            elif hint == "bool":
                 require(isinstance(value, bool), f"{name} = {short(value)} must be true or false")
             elif kinds := _record_types(type(self), field.name):
                 allowed = ", ".join(kind.kind for kind in kinds if issubclass(kind, Spec))
@@ -67,7 +67,35 @@ class Spec:
         return f"{type(self).__name__}({inner})"
 
 
+def _hint(field: dataclasses.Field[Any]) -> str:
+    """A field's type as it is written, whether its module keeps hints as text or not."""
+    kind: Any = field.type
+    return kind if isinstance(kind, str) else kind.__name__ if type(kind) is type else str(kind)
+
+
 S = TypeVar("S", bound=Spec)
+
+_extensions: dict[str, type[Spec]] = {}
+
+
+def extend(record: type[Spec]) -> None:
+    """Let files name a record that extends another: it may stand wherever that one may.
+
+    A second record of the same kind takes the place of the first.
+
+    Raises:
+        MorphError: when it is no frozen dataclass with a `kind` of its own, or its kind is taken.
+    """
+    name = getattr(record, "__name__", short(record))
+    own = {"kind", "__dataclass_fields__"} <= vars(record).keys()
+    require(own, f"{name} needs @dataclass(frozen=True, kw_only=True) and a kind: ClassVar[str] of its own")
+    taken = {kind.kind for kind in _descendants(Spec) if kind.__module__.startswith("morph.")}
+    require(record.kind not in taken, f"{name}.kind = {short(record.kind)} is a record of the project; choose another")
+    _extensions[record.kind] = record
+
+
+def _descendants(record: type[Spec]) -> list[type[Spec]]:
+    return [d for child in record.__subclasses__() for d in (child, *_descendants(child)) if "kind" in vars(d)]
 
 
 def as_kind(value: Spec, kind: type[S], field: str) -> S:
@@ -161,7 +189,8 @@ def from_dict(data: Any, options: tuple[type[Spec], ...], where: str, default: t
     """Build the record among `options` that `data["kind"]` names (the only option may leave the kind out)."""
     require(isinstance(data, dict), f"{where} = {short(data)} must be a table of fields")
     by_kind = {option.kind: option for option in options}
-    kind = data.get("kind", default.kind if default else next(iter(by_kind)) if len(by_kind) == 1 else None)
+    by_kind |= {kind: record for kind, record in _extensions.items() if issubclass(record, options)}
+    kind = data.get("kind", default.kind if default else next(iter(by_kind)) if len(options) == 1 else None)
     hint = nearest(kind, by_kind)
     require(
         isinstance(kind, str) and kind in by_kind,
@@ -175,7 +204,7 @@ def from_dict(data: Any, options: tuple[type[Spec], ...], where: str, default: t
     missing = [n for n, f in known.items() if f.default is dataclasses.MISSING and n not in values]
     require(not missing, f"{where} lacks {', '.join(missing)}; every {kind!r} needs it")
     for name, value in values.items():
-        if isinstance(value, list) and known[name].type == "tuple[int, ...]":
+        if isinstance(value, list) and _hint(known[name]) == "tuple[int, ...]":
             values[name] = tuple(value)
         kinds = _record_types(spec, name)
         if kinds and not (value is None and type(None) in kinds):

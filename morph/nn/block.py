@@ -26,6 +26,7 @@ from morph.nn.lightning import Lightning
 from morph.nn.moe import MixtureOfExperts
 from morph.nn.norm import build_norm
 from morph.nn.organ import Organ
+from morph.nn.own import own_organ
 from morph.nn.sparse import SparseAttention
 
 Stream = Float[Tensor, "B S D"]
@@ -66,6 +67,9 @@ def build_feed_forward(model: config.ModelConfig, layer: int) -> MLP | GatedMLP 
     spec = model.feed_forward_in(layer)
     if isinstance(spec, config.MoE):
         return MixtureOfExperts(spec, model.d_model)
+    own = own_organ(spec, model.d_model, model.bias)
+    if own is not None:
+        return own  # type: ignore[return-value]
     if isinstance(spec, config.MLP):
         return MLP(spec, model.d_model, model.bias)
     return GatedMLP(spec, model.d_model, model.bias)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from morph import config
 from morph.nn.organ import Organ, use_plain
+from morph.nn.own import own_organ
 
 Features = Float[Tensor, "*B D"]
 
@@ -134,6 +135,9 @@ NORMS: dict[type[config.Norm], type[Norm]] = {
 
 def build_norm(spec: config.Norm, width: int, gain: float = 1.0) -> Norm:
     """The module for a normalization record, over `width` features, with gains that start at `gain`."""
+    own = own_organ(spec, width, gain)
+    if own is not None:
+        return own  # type: ignore[return-value]
     return NORMS[type(spec)](width, spec.eps, gain)
 
 

@@ -146,7 +146,7 @@ def touched(paths: tuple[str, ...]) -> set[str]:
 
 
 def _norm(config: ModelConfig, key: str, where: str) -> Organ:
-    return Organ(key, "norm", NAMES[config.norm.kind], where)
+    return Organ(key, "norm", NAMES.get(config.norm.kind, config.norm.kind), where)
 
 
 def _sublayer_norm(config: ModelConfig, key: str) -> Organ:
