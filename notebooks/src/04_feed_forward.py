@@ -337,7 +337,7 @@ show_findings("gates")
 #
 # **What couples to what.** Bend and initial weights: each bend shrinks what passes by another factor, and the way down
 # is drawn larger to make up for it. Gate and width: at equal weights a gate costs a third of the hidden features.
-# Gate and precision: a product can be large where neither factor is, so gpt-oss clamps both.
+# Gate and precision: two middling factors make a large product, so gpt-oss clamps both.
 #
 # ## Exercises
 #
