@@ -396,7 +396,9 @@ def tokenize(
 def render(
     figures: Annotated[
         list[str],
-        typer.Argument(help="morph, residual, rope, norm, ffn, masks, moe, beyond-softmax or all.", show_default=False),
+        typer.Argument(
+            help="morph, residual, rope, norm, ffn, kv-cache, masks, moe, beyond-softmax or all.", show_default=False
+        ),
     ],
     quality: Annotated[str, typer.Option(help="480p, 720p, 1080p or 4k.")] = "480p",
     theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",

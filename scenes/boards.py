@@ -18,6 +18,7 @@ BOARDS = {
     "rope": "scenes.fig03_rope",
     "norm": "scenes.fig04_norm",
     "ffn": "scenes.fig05_ffn",
+    "kv-cache": "scenes.fig06_kv_cache",
     "masks": "scenes.fig07_masks",
     "moe": "scenes.fig08_moe",
     "beyond-softmax": "scenes.fig09_beyond",

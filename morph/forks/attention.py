@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from morph.config import (
     MLA,
+    Attention,
     FullWidthRMSNorm,
     HeadGate,
     Indexer,
@@ -54,6 +55,18 @@ def _mqa(config: ModelConfig, size: Size) -> ModelConfig:
     return replace(config, attention=replace(attention_of(config), n_kv_heads=1))
 
 
+def latent_like(heads: Attention, d_model: int) -> MLA:
+    """Latents in the place of whole keys and values; a QK-norm gives way to the norms of the latents."""
+    return MLA(
+        n_heads=heads.n_heads,
+        q_rank=d_model // 2,
+        kv_rank=heads.n_kv_heads * heads.width,  # as wide as the keys alone that it replaces
+        nope_dim=heads.width,
+        rope_dim=heads.width // 2,
+        v_dim=heads.width,
+    )
+
+
 def _mla(config: ModelConfig, size: Size) -> ModelConfig:
     heads = attention_of(config)
     for field in ("sink", "gate", "softcap", "qkv_bias", "scale"):
@@ -61,17 +74,7 @@ def _mla(config: ModelConfig, size: Size) -> ModelConfig:
             getattr(heads, field) is None,
             f"attention.{field} is {getattr(heads, field)!r}, which latents have no place for; leave it out",
         )
-    return replace(  # a QK-norm gives way to the norms of the latents
-        config,
-        attention=MLA(
-            n_heads=heads.n_heads,
-            q_rank=config.d_model // 2,
-            kv_rank=heads.n_kv_heads * heads.width,  # as wide as the keys alone that it replaces
-            nope_dim=heads.width,
-            rope_dim=heads.width // 2,
-            v_dim=heads.width,
-        ),
-    )
+    return replace(config, attention=latent_like(heads, config.d_model))
 
 
 def _sparse_attention(config: ModelConfig, size: Size) -> ModelConfig:

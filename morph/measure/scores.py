@@ -15,16 +15,20 @@ from torch.utils.flop_counter import FlopCounterMode
 from morph import config
 from morph.model import Decoder
 from morph.nn.attention import plain_attention
+from morph.nn.cache import Cache
 from morph.nn.mask import Mask, visible
 from morph.nn.organ import plain_forms
 
 
 @torch.no_grad()
-def dense_flops(model: Decoder, ids: Int[Tensor, "B S"]) -> list[int]:
-    """FLOPs of scores and weighted sums in every layer of a forward pass in plain form (0 for a delta layer's)."""
+def dense_flops(model: Decoder, ids: Int[Tensor, "B S"], cache: Cache | None = None) -> list[int]:
+    """FLOPs of scores and weighted sums in every layer of a forward pass in plain form (0 for a delta layer's).
+
+    With a `cache`, which reads them, `ids` meet what it holds as well: one more token is a step of decoding.
+    """
     counter = FlopCounterMode(display=False)
     with counter, plain_forms():
-        model(ids)
+        model(ids, cache=cache)
     found = counter.get_flop_counts()
     layers = [f"{type(model).__name__}.blocks.{layer}.attention" for layer in range(len(model.blocks))]
     return [int(found.get(name, {}).get(torch.ops.aten.bmm, 0)) for name in layers]

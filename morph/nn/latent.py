@@ -143,6 +143,17 @@ class LatentAttention(SoftmaxMixer):
         shared = rotary_keys[:, None].expand(-1, self.n_heads, -1, -1)
         return torch.cat((k, shared.to(k.dtype)), dim=-1), v
 
+    def unfolders(self) -> tuple[Float[Tensor, "H Dn R"], Float[Tensor, "H Dv R"]]:
+        """Each head's maps from a latent to its key and to its value."""
+        up = self.kv_up.weight.unflatten(0, (self.n_heads, -1))
+        to_key, to_value = up.split((self.spec.nope_dim, self.spec.v_dim), dim=1)
+        return to_key, to_value
+
+    def fold(self, q: Queries) -> Float[Tensor, "B H S Dc"]:
+        """Queries that meet what is cached, latent and rotated key side by side: their products are those with keys."""
+        plain, turned = q.split((self.spec.nope_dim, self.spec.rope_dim), dim=-1)
+        return torch.cat((plain @ self.unfolders()[0], turned), dim=-1)
+
     def absorbed(self, q: Queries, latents: Latents, rotary_keys: RotaryKeys, mask: Mask) -> Heads:
         """The same without unfolding a key or a value: queries fold into the latents' space, outputs unfold from it.
 
@@ -150,10 +161,8 @@ class LatentAttention(SoftmaxMixer):
         of which the rotated part is dropped: a value of its own would be a copy.
         """
         (B, H, S, _), R = q.shape, self.spec.kv_rank
-        up = self.kv_up.weight.unflatten(0, (H, -1))
-        to_key, to_value = up.split((self.spec.nope_dim, self.spec.v_dim), dim=1)  # (H, nope, R), (H, Dv, R)
-        plain, turned = q.split((self.spec.nope_dim, self.spec.rope_dim), dim=-1)
-        folded = torch.cat((plain @ to_key, turned), dim=-1) * (self.scale * (R + self.spec.rope_dim) ** 0.5)
+        _, to_value = self.unfolders()
+        folded = self.fold(q) * (self.scale * (R + self.spec.rope_dim) ** 0.5)
         key = torch.cat((latents, rotary_keys), dim=-1)[:, None]
         allowed = None
         if mask.allowed is not None or mask.is_causal:

@@ -14,13 +14,14 @@ MODULES = {
     "rope": "morph.story.rope",
     "norm": "morph.story.norm",
     "ffn": "morph.story.ffn",
+    "kv-cache": "morph.story.kv_cache",
     "masks": "morph.story.masks",
     "moe": "morph.story.moe",
     "beyond-softmax": "morph.story.beyond",
 }
 """Figure name -> the module whose `figure(**options)` makes it."""
 OPTIONS = {"morph": ("sweep",)} | dict.fromkeys(
-    ("residual", "rope", "norm", "ffn", "masks", "moe", "beyond-softmax"), ("model", "seed")
+    ("residual", "rope", "norm", "ffn", "kv-cache", "masks", "moe", "beyond-softmax"), ("model", "seed")
 )
 """Figure name -> the options that it takes; said here, so that nobody need import a module to know."""
 

@@ -45,6 +45,11 @@ CHAPTERS = {
         "The gated feed-forward network",
         "Two matrices became three at the same size. What does the gate do, and how wide are such networks?",
     ),
+    "kv-cache": Chapter(
+        6,
+        "The KV cache",
+        "Every new token reads all that is kept of the old ones. Who keeps how little of it, and what does that cost?",
+    ),
     "masks": Chapter(
         7,
         "Holes in the mask",
