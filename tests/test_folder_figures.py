@@ -24,7 +24,7 @@ from morph.story.subject import subject
 from morph.widgets import AttentionExplorer, RouterView, Stepper, TokenTrace
 from tests.checkpoints import byte_level, sentence_pieces, write_checkpoint
 
-MODELS = ("residual", "rope", "masks", "moe")
+MODELS = ("residual", "rope", "norm", "ffn", "masks", "moe", "beyond-softmax")
 TEXT = "for key in keys:\n    total += counts[key]"
 
 
@@ -65,7 +65,8 @@ def test_every_frame_holds_or_says_why_not(figures: dict[tuple[str, str], Figure
             assert frame.check(), (model, name, frame.key, frame.claim.text)
         assert made.provenance["model"] == f"checkpoint {model}: {'mixtral' if model == 'mixtral' else 'llama'}"
     gone = {name: [f.key for f in figures["llama", name].frames if f.absent] for name in MODELS}
-    assert gone["residual"] == gone["rope"] == []
+    assert gone["residual"] == gone["rope"] == gone["norm"] == gone["ffn"] == []
+    assert gone["beyond-softmax"] == ["held", "state", "interference", "erase", "decay", "work", "stack"]
     assert gone["masks"] == ["window", "cache", "stack", "work"]
     assert len(gone["moe"]) == 9
     assert [f.key for f in figures["mixtral", "moe"].frames if f.absent] == [
