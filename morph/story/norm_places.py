@@ -49,7 +49,9 @@ def _half(m: Material, placement: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _place(m: Material, placement: str, *, title: str, caption: str, alt: str, claim: Claim) -> Frame:
+def _place(
+    m: Material, placement: str, *, title: str, caption: str, alt: str, claim: Claim, plain: Claim | None = None
+) -> Frame:
     stream, facts = m.placed[placement], _half(m, placement)
     return make(
         m,
@@ -59,6 +61,7 @@ def _place(m: Material, placement: str, *, title: str, caption: str, alt: str, c
         caption=caption,
         alt=alt,
         claim=claim,
+        plain=plain,
         arrays={
             "states": numbers(stream.sizes, ("state",), "RMS over tokens and features of every state"),
             "writes": numbers(stream.writes, ("write",), "RMS of every delta"),
@@ -77,7 +80,7 @@ def post(m: Material) -> Frame:
         "post",
         title="2017: on the stream",
         caption=(
-            f"The norm takes stream and delta together, and divides both. After {2 * m.it.subject.config.n_layers} "
+            f"The norm takes stream and delta together, and rescales both. After {2 * m.it.subject.config.n_layers} "
             f"of them x₀ keeps a factor of {small(facts['left'])}; nothing passes unchanged."
         ),
         alt="A stream with a branch: attention reads the stream itself, its delta is added, and a norm stands on the "
@@ -88,6 +91,10 @@ def post(m: Material) -> Frame:
                 near(f.values("states")[1:], np.ones_like(f.values("states")[1:]), 0.02)
                 and float(f.values("left")) < 0.85 ** (len(f.values("states")) - 1)
             ),
+        ),
+        plain=Claim(
+            text="Every state behind a norm has a root mean square of 1.",
+            holds=lambda f: near(f.values("states")[1:], np.ones_like(f.values("states")[1:]), 0.02),
         ),
     )
 
