@@ -24,7 +24,7 @@ from morph.story.subject import subject
 from morph.widgets import AttentionExplorer, RouterView, Stepper, TokenTrace
 from tests.checkpoints import byte_level, sentence_pieces, write_checkpoint
 
-MODELS = ("residual", "rope", "norm", "ffn", "masks", "moe", "beyond-softmax")
+MODELS = ("residual", "rope", "norm", "ffn", "kv-cache", "masks", "moe", "beyond-softmax")
 TEXT = "for key in keys:\n    total += counts[key]"
 
 
