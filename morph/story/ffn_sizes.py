@@ -61,7 +61,8 @@ def _fresh(look: Look, spec: MLPSpec | GatedSpec) -> Shown:
     width = look.subject.config.d_model
     drawn = torch.randn(width, generator=torch.Generator().manual_seed(look.subject.seed), dtype=torch.float64)
     who = "two matrices" if isinstance(spec, MLPSpec) else "a gate"
-    source = f"A network with {who} at this model’s width, untrained; it reads what a layer of the model read."
+    what = "what a layer of the model read" if len(look.x) else "numbers drawn for it"
+    source = f"A network with {who} at this model’s width, untrained; it reads {what}."
     return Shown(network.double(), look.last if len(look.x) else drawn, block, False, source)
 
 

@@ -79,13 +79,14 @@ def below_zero(look: Look) -> Frame:
     share = np.histogram(inside, edges)[0] / len(z)
     cut = {name: float((ACTIVATIONS[name](z).abs() < TENTH * z.abs()).double().mean()) for name in SHOWN}
     lab = by_seed("gates", ("ReLU",), "preactivations below zero")
-    what = "the gate’s inputs" if here.lacks == "" else "what goes into the bend"
+    what, verb = ("what goes into the bend", "is") if here.lacks else ("the gate’s inputs", "are")
     return Frame(
         key="below-zero",
         title=TITLES["below-zero"],
         caption=(
-            f"Of {what} {percent(cut['relu'])} is below 0: ReLU passes nothing. GELU cuts {percent(cut['gelu'])} to "
-            f"under a tenth, SiLU {percent(cut['silu'])}. In the lab, trained with ReLU: {percent(lab.values.mean())}."
+            f"Of {what} {percent(cut['relu'])} {verb} below 0: ReLU passes nothing. GELU cuts {percent(cut['gelu'])} "
+            f"to under a tenth, SiLU {percent(cut['silu'])}. In the lab, trained with ReLU: "
+            f"{percent(lab.values.mean())}."
         ),
         alt=f"A histogram of {len(z):,} inputs to the bend, from −5 to 5. Marks: below 0 lie {percent(cut['relu'])}; "
         f"below the marks of GELU and SiLU, {percent(cut['gelu'])} and {percent(cut['silu'])}.",
