@@ -94,7 +94,7 @@ def decay(pen: Pen) -> None:
 def recall(pen: Pen) -> None:
     """A panel a number of pairs, a dot for each mixer at its accuracy, with the seeds' range."""
     accuracy, low, high, pairs = (pen.at(name) for name in ("accuracy", "low", "high", "pairs"))
-    arms, learning = pen.facts["arms"], pen.facts["learning"]
+    arms, learning = pen.facts["arms"], pen.at("learning").astype(bool)
     rows = np.arange(len(arms))
     for i, arm in enumerate(arms):
         y = 2.2 - 0.6 * i
@@ -111,15 +111,15 @@ def recall(pen: Pen) -> None:
             for a, b, y in zip(low[:, p], high[:, p], places)
         ]
         pen.board.put(f"pairs{p}:range", polylines(pen.theme, spans, "muted", 3))
-        full = [i for i, arm in enumerate(arms) if not (arm in learning and p == len(pairs) - 1)]
-        hollow = [i for i in rows.tolist() if i not in full]
-        dots(pen.board, f"pairs{p}.full", pen.theme, area, accuracy[full, p], rows[full], "position", size=0.1)
-        if hollow:
-            dots(pen.board, f"pairs{p}.rim", pen.theme, area, accuracy[hollow, p], rows[hollow], "position", size=0.1)
-            dots(pen.board, f"pairs{p}.rim.inner", pen.theme, area, accuracy[hollow, p], rows[hollow], "background",
+        full, hollow = rows[~learning[:, p]], rows[learning[:, p]]
+        if len(full):
+            dots(pen.board, f"pairs{p}.full", pen.theme, area, accuracy[full, p], full, "position", size=0.1)
+        if len(hollow):
+            dots(pen.board, f"pairs{p}.rim", pen.theme, area, accuracy[hollow, p], hollow, "position", size=0.1)
+            dots(pen.board, f"pairs{p}.rim.inner", pen.theme, area, accuracy[hollow, p], hollow, "background",
                  size=0.055)  # fmt: skip
     pen.text("range", "dot: mean of the seeds; line: their range", (-3.9, -2.45), colour="muted")
-    if learning:
+    if learning.any():
         pen.text("hollow", "hollow: still learning when the steps ran out", (6.6, -2.45), "right", colour="muted")
 
 

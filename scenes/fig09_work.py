@@ -58,12 +58,12 @@ def orders(pen: Pen) -> None:
         pen.text(f"{name}:shape", f"{middle[0]} × {middle[1]} a head", (x + 0.4, y - 0.2), colour="muted")
         high, wide = middle[0] * unit, middle[1] * unit
         pen.board.put(
-            f"{name}.middle", rectangles(pen.theme.colour(role), [(1.1, y - high / 2, 1.1 + wide, y + high / 2)])
+            f"{name}.middle", rectangles(pen.theme.colour(role), [(0.2, y - high / 2, 0.2 + wide, y + high / 2)])
         )
         at = (3.6, y - tall / 2, 3.6 + 0.9, y + tall / 2)
         heat(pen.board, f"{name}.result", pen.theme, pen.at(name), at, limits=(-limit, limit), signed=True)
         pen.text(f"{name}.result:work", f"{int(flops[i]):,}", (4.75, y + 0.16), size="label", weight="medium")
-        pen.text(f"{name}.result:unit", "operations", (4.75, y - 0.2), colour="muted")
+        pen.text(f"{name}.result:unit", f"operations, {facts['heads']} heads", (4.75, y - 0.2), colour="muted")
     at = (5.0, 0.1, 6.6, 0.22)
     scale(pen.board, "result.scale", pen.theme, at, limits=(-limit, limit), signed=True, text="{:.1f}")
     pen.text("error", f"difference {small(float(pen.at('error')))}", (4.7, 0.22), "right", weight="medium")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import morph
+from morph.lab.needs import settled
 from morph.lab.result import recorded
 from morph.story import Figure, Frame, figure
 from morph.story.beyond_kit import NO_RULE, NO_STATE, Look
@@ -174,7 +175,10 @@ def test_accuracies_are_the_recorded_ones() -> None:
             numbers = result.numbers(arm, {"pairs": pairs}, "accuracy")
             assert frame.values("accuracy")[i, j] == pytest.approx(np.mean(numbers), rel=1e-5)
             assert frame.values("low")[i, j] == pytest.approx(min(numbers), rel=1e-5)
-    assert frame.facts["learning"] == [arm for arm, gain in zip(ARMS, frame.values("late")) if gain >= 0.03]
+            gains = result.numbers(arm, {"pairs": pairs}, "late gain")
+            assert frame.values("late")[i, j] == pytest.approx(np.mean(gains), rel=1e-5)
+            assert frame.values("learning")[i, j] == (np.mean(gains) >= settled(arm).less_than)
+    assert ("still learning" in frame.caption) == frame.values("learning").any()
 
 
 def test_an_indexer_of_the_readers_own_is_shown_and_untrained_promises_nothing() -> None:

@@ -60,7 +60,7 @@ def grows(look: Look) -> Frame:
         key="state",
         title=TITLES["state"],
         caption=(
-            f"One head’s memory is {rows}×{columns} numbers, however long the text. Each token adds its value under "
+            f"One head’s memory is {rows}×{columns} numbers, however long the text. Each token writes its value under "
             f"its key. Token by token it is the layer’s own, to {small(error)}."
         ),
         alt=f"{len(moments)} maps of {rows} by {columns} cells, after {', '.join(map(str, moments))} tokens: faint at "
@@ -108,8 +108,7 @@ def interference(look: Look) -> Frame:
         f"once; the delta rule stays below it; orthogonal keys stay at 0 up to {width}.",
         claim=Claim(
             text="Orthogonal keys recall exactly; with random keys the delta rule errs less than the sum at every "
-            "number "
-            "of pairs from two on.",
+            "number of pairs from two on.",
             holds=lambda f: bool(
                 f.values("orthogonal").max() < 1e-6 and (f.values("delta")[1:] < f.values("sum")[1:]).all()
             ),
@@ -159,7 +158,7 @@ def erase(look: Look) -> Frame:
         title=TITLES["erase"],
         caption=(
             f"The state is asked what it holds for this key, and moved {percent(weight)} of the way to the new value. "
-            f"Its answer was {left:.2f} away, and is {closer:.2f} away then."
+            f"Its answer was {left:.2f} away before, {closer:.2f} after."
         ),
         alt="Three rows of bars: what the faded state answers to the key, the new value, and what the state answers "
         "after the write, which lies between them.",

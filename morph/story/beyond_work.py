@@ -30,7 +30,7 @@ TITLES = {
     "held": "A cache grows, a state stays",
     "orders": "The same product, two orders",
     "work": "Work for the next token",
-    "stack": "Three states, one cache",
+    "stack": "States beside a cache",
 }
 
 
@@ -77,7 +77,7 @@ def held(look: Look) -> Frame:
             "cache": Array(values=sizes[:, 0], axes=("step",), source=f"nbytes of layer {cache_layer}'s live cache"),
             "state": Array(values=sizes[:, 1], axes=("step",), source=f"nbytes of layer {state}'s live state"),
         },
-        facts={"aside": "two layers of one model", "layers": [cache_layer, state], "meet": round(float(meet), 2)},
+        facts={"aside": "two layers of one model, fp32", "layers": [cache_layer, state], "meet": round(float(meet), 2)},
         source=look.source,
     )  # fmt: skip
 
@@ -174,8 +174,8 @@ def per_token(look: Look) -> Frame:
         alt=f"Operations for the next token against tokens read before, both axes logarithmic: softmax attention rises "
         f"from {flops['softmax'][0]:,} to {flops['softmax'][-1]:,}, the state layer is level at {flops['state'][0]:,}.",
         claim=Claim(
-            text="The state layer's work does not depend on what was read; the softmax layer's grows by as much a "
-            "token.",
+            text="The state layer's work does not depend on what was read; the softmax layer's grows by as much "
+            "a token.",
             holds=lambda f: bool(
                 np.ptp(f.values("state")) == 0
                 and np.allclose(np.diff(f.values("softmax")) / np.diff(f.values("tokens")), _slope(f), rtol=1e-6)
@@ -229,7 +229,7 @@ def stack(look: Look) -> Frame:
         ),
         arrays={"bytes": Array(values=kept, axes=("layer",), source="morph.count(config).cache_bytes, layer by layer")},
         facts=facts | {"share": round(share, 4)},
-        source=f"Counted; the formula is held to live bytes by tests. {look.source}",
+        source=f"Counted, keys and values in bf16; the formula is held to live bytes by tests. {look.source}",
     )  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def draw_weights(figure):
     axes = figure.subplots()
     head = int(exact[:, -1].amax(-1).argmax())
     axes.bar(range(64), exact[head, -1], width=0.8, label="softmax")
-    axes.step(range(64), linear[head, -1], where="mid", color="#D9640C", linewidth=2, label="linear")
+    axes.step(range(64), linear[head, -1], "C1", where="mid", linewidth=2, label="linear")
     axes.set_xlabel(f"key, head {head}, the last query")
     axes.set_ylabel("weight")
     axes.legend()
