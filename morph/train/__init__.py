@@ -15,6 +15,7 @@ _HOME = {
     "StepReport": "loop",
     "load_model": "checkpoint",
     "Sweep": "sweep",
+    "sweep_of": "sweeper",
 }
 
 __all__ = sorted(_HOME)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -270,46 +270,68 @@ def _progress(plan: Plan) -> Progress:
 
 def collect(plan: Plan, stages: tuple[int, ...]) -> Sweep:
     """Put the finished runs of `stages` together with their exact costs."""
-    results, facts = [], dict[str, Any]()
+    runs = []
     for stage in stages:
-        config = morph.stage(stage, size=plan.size)
-        count = morph.count(config)
-        runs = []
         for seed in plan.seeds:
             run = _own_run(plan, stage, seed)
-            summary = run.summary if run is not None else None
-            if run is None or summary is None:
+            if run is None or run.summary is None:
                 raise MorphError(f"{plan.run_path(stage, seed)} is not finished: run the sweep again")
-            facts = run.facts
-            runs.append(
-                SeedRun(seed, summary.validation_bits_per_byte, summary.cpu_seconds, summary.train_bits_per_byte)
-            )
-        results.append(
-            StageResult(
-                stage=stage,
-                slug=SLUGS[stage],
-                parameters_total=count.total,
-                parameters_active=count.active.all,
-                kv_bytes_per_token=count.kv_bytes_per_token,
-                cache_context=COST_CONTEXT,
-                cache_bytes=count.cache_bytes(COST_CONTEXT),
-                flops_per_token=count.flops(COST_CONTEXT).per_token,
-                runs=tuple(runs),
-            )
-        )
-    corpus = {
-        k: v for k, v in plan.corpus.describe().items() if k in ("name", "sha256", "train_bytes", "validation_bytes")
-    }
-    recipe = {k: v for k, v in plan.recipe.to_dict().items() if k != "seed"}
+            runs.append(run)
+    return sweep_of(runs)
+
+
+def sweep_of(runs: Iterable[Run]) -> Sweep:
+    """Finished runs of stages as a sweep, with their exact costs: one size, recipe (but for the seed) and text.
+
+    Raises:
+        MorphError: for no runs, for one that is not finished or of no stage, and for runs that cannot be compared.
+    """
+    runs = list(runs)
+    if not runs:
+        raise MorphError("no runs: give at least one that is finished")
+    shared = _shared(runs[0])
+    by_stage: dict[int, list[SeedRun]] = {}
+    for run in runs:
+        summary, stage = run.summary, run.facts["stage"]
+        if summary is None:
+            raise MorphError(f"{run.path} is not finished: continue it with: morph train --out {run.path} --resume")
+        if stage not in SLUGS or run.config != morph.stage(stage, size=run.facts["size"]):
+            raise MorphError(f"{run.path} is of no stage: a sweep compares stages (morph train --stage)")
+        if (differs := [name for name, value in _shared(run).items() if value != shared[name]]) != []:
+            raise MorphError(f"{run.path} has another {differs[0]} than {runs[0].path}: they cannot be compared")
+        scores = summary.validation_bits_per_byte, summary.cpu_seconds, summary.train_bits_per_byte
+        by_stage.setdefault(SLUGS.index(stage), []).append(SeedRun(run.seed, *scores))
+    facts, recipe = runs[-1].facts, runs[-1].recipe
     return Sweep(
-        size=plan.size,
-        steps=plan.recipe.steps,
-        seeds=plan.seeds,
-        recipe=recipe,
-        corpus=corpus,
+        size=facts["size"],
+        steps=recipe.steps,
+        seeds=tuple(dict.fromkeys(run.seed for run in runs)),
+        recipe=shared["recipe"],
+        corpus={name: facts["corpus"][name] for name in ("name", "sha256", "train_bytes", "validation_bytes")},
         versions=facts["versions"],
         date=facts["date"],
-        stages=tuple(results),
+        stages=tuple(_costed(stage, facts["size"], tuple(found)) for stage, found in sorted(by_stage.items())),
+    )
+
+
+def _shared(run: Run) -> dict[str, Any]:
+    """What runs must have in common to be compared."""
+    recipe = {name: value for name, value in run.recipe.to_dict().items() if name != "seed"}
+    return {"size": run.facts["size"], "recipe": recipe, "text": run.facts["corpus"]["sha256"]}
+
+
+def _costed(stage: int, size: str, runs: tuple[SeedRun, ...]) -> StageResult:
+    count = morph.count(morph.stage(stage, size=size))
+    return StageResult(
+        stage=stage,
+        slug=SLUGS[stage],
+        parameters_total=count.total,
+        parameters_active=count.active.all,
+        kv_bytes_per_token=count.kv_bytes_per_token,
+        cache_context=COST_CONTEXT,
+        cache_bytes=count.cache_bytes(COST_CONTEXT),
+        flops_per_token=count.flops(COST_CONTEXT).per_token,
+        runs=runs,
     )
 
 
