@@ -308,10 +308,10 @@ with torch.no_grad():
 
 def draw_states(figure):
     head, moments = int(own.flatten(1).norm(dim=1).argmax()), (0, 3, 15, 39, 63)
-    most = trajectory[:, head].abs().max()
     for axes, t in zip(figure.subplots(1, len(moments)), moments):
-        axes.imshow(trajectory[t, head].abs(), vmin=0, vmax=most)
-        axes.set_title(f"after {t + 1}")
+        sizes = trajectory[t, head].abs()
+        axes.imshow(sizes, vmin=0, vmax=sizes.max())  # each in its own scale
+        axes.set_title(f"after {t + 1}: up to {sizes.max():.1f}")
         axes.set_xticks([])
         axes.set_yticks([])
 
