@@ -1,6 +1,6 @@
 # Morph. `make` alone lists what can be made. Every target sets up what it needs, once.
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-full lint types checkpoint record lab clean
+.PHONY: help setup tour test test-full lint types checkpoint record lab site clean
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -39,6 +39,9 @@ record: $(READY)  ## train the models that the figures show once more (half an h
 
 lab: $(READY)  ## run the experiments of the lab once more and write docs/lab.md (hours; it goes on where it stopped)
 	@$(BIN)/morph lab run all --record --workers $(WORKERS) && $(BIN)/morph lab report --out docs
+
+site: $(READY)  ## make the web pages of all notebooks and figures in site/ (no server, no network)
+	@$(BIN)/morph site build
 
 clean:  ## remove caches and build products (.venv and your runs stay)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -21,6 +21,7 @@ except ImportError:
 
 from morph.hf.commands import commands as hf_commands
 from morph.lab.commands import commands as lab_commands
+from morph.site.commands import commands as site_commands
 
 MOST_CONTEXT = 10**12  # tokens
 _MANY_VALUES = ("--seeds", "--stages")  # options that take several words: --seeds 0 1 2
@@ -446,6 +447,35 @@ def film(
 
 
 @app.command()
+def notebook(
+    name: Annotated[
+        str | None, typer.Argument(help="Notebook to open: its name, number or figure [default: none].")
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Your folder of copies; nothing in it is overwritten.")] = Path(
+        "morph-notebooks"
+    ),
+    listed: Annotated[bool, typer.Option("--list", help="List the notebooks, and open nothing.")] = False,
+    newer: Annotated[bool, typer.Option("--newer", help="Put today's version of an outdated copy beside it.")] = False,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+    port: Annotated[
+        int, typer.Option(help="Port on this machine; the next free one is taken.", min=1, max=65535)
+    ] = 8888,
+) -> int:
+    """Open the notebooks in JupyterLab, as copies of your own."""
+    from morph.notebook import bring, open_lab
+    from morph.notebook import listed as lines_of
+    from morph.shipped import notebook as notebook_called
+
+    if listed:
+        print(*lines_of(folder), sep="\n")
+        return 0
+    chosen = notebook_called(name).name if name else None
+    for line in bring(folder, newer=newer):
+        print(line, flush=True)
+    return open_lab(folder, chosen, browser=browser, port=port)
+
+
+@app.command()
 def doctor() -> int:
     """Say what is installed, what is missing, and what mends it."""
     from morph.doctor import main as examine
@@ -455,6 +485,7 @@ def doctor() -> int:
 
 app.add_typer(hf_commands, name="hf")
 app.add_typer(lab_commands, name="lab")
+app.add_typer(site_commands, name="site")
 
 
 if __name__ == "__main__":

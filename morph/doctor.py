@@ -23,6 +23,7 @@ EXTRAS = {
     "hf": "Hugging Face checkpoints",
     "notebook": "the notebooks",
     "scenes": "stills and videos",
+    "site": "the web pages of all notebooks and figures",
     "dev": "the tests",
 }
 COMFORTABLE_DISK = 2e9  # bytes; a tour with its runs and its video takes far less

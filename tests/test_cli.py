@@ -28,6 +28,8 @@ COMMANDS = (
     "tokenize",
     "render",
     "lab",
+    "notebook",
+    "site",
     "doctor",
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # from the ground up
-    ["morph.errors", "morph.lazy"],
+    ["morph.errors", "morph.lazy", "morph.shipped"],
     ["morph.vocabulary"],
     ["morph.spec"],
     ["morph.records"],
@@ -30,7 +30,7 @@ FLOORS = [  # from the ground up
     ["morph.checks"],
     ["scenes"],
     ["morph.widgets"],
-    ["morph.rendering"],
+    ["morph.rendering", "morph.notebook", "morph.site"],
     ["morph.tour"],
     ["morph.cli"],
     ["morph.__main__"],

@@ -59,7 +59,7 @@ def conda() -> dict[str, str]:
 
 def test_the_core_needs_three_packages_and_the_extras_have_their_names() -> None:
     assert sorted(r.name for r in CORE) == ["jaxtyping", "numpy", "torch"]
-    assert list(EXTRAS) == ["train", "hf", "notebook", "scenes", "dev"] == list(doctor.EXTRAS)
+    assert list(EXTRAS) == ["train", "hf", "notebook", "scenes", "site", "dev"] == list(doctor.EXTRAS)
 
 
 @pytest.mark.parametrize("name", sorted(DIRECT))
@@ -164,6 +164,7 @@ def test_make_alone_lists_every_target() -> None:
         "checkpoint",
         "record",
         "lab",
+        "site",
         "clean",
     ]
 

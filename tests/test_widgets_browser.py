@@ -284,7 +284,7 @@ def test_a_host_that_states_its_theme_wins(open_page: Open) -> None:
 
 def test_one_model_shown_twice_keeps_one_clock_and_rests_when_not_shown(open_page: Open, story: Figure) -> None:
     text = Stepper(story, autoplay=True).to_html()
-    start = 'showOnPage(document.getElementById("figure"), document.getElementById("state"));'
+    start = 'showOnPage(widget, document.getElementById("figure"), document.getElementById("state"));'
     assert start in text
     twice = """
     const model = pageModel(JSON.parse(document.getElementById("state").textContent));

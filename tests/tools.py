@@ -18,6 +18,9 @@ PACKAGES = {
     "transformers": "hf",
     "playwright": "dev",
     "nbclient": "dev",
+    "tinyhtml5": "dev",
+    "jinja2": "site",
+    "latex2mathml": "site",
 }
 """Importable package → the extra that brings it."""
 

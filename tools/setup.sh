@@ -53,6 +53,6 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 say "1 of 2: PyTorch (the largest download)"
 pip install -q -c constraints.txt torch
 say "2 of 2: the other packages and Morph itself (some minutes: two are compiled here)"
-pip install -q -c constraints.txt -e '.[train,hf,notebook,scenes,dev]'
+pip install -q -c constraints.txt -e '.[train,hf,notebook,scenes,site,dev]'
 broken=$(pip check) || stop "$broken"
 say "done: .venv is ready"

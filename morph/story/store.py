@@ -29,7 +29,10 @@ PLACE = "MORPH_CACHE"
 KEPT = 60
 """Figures to keep; the ones unread for longest go first."""
 _PACKAGE = Path(__file__).resolve().parent.parent
-_LEFT_OUT = ("widgets", "checks", "cli.py", "rendering", "tour.py", "doctor.py", "__main__.py")
+_LEFT_OUT = (
+    "widgets", "checks", "cli.py", "rendering", "tour.py", "doctor.py", "__main__.py",
+    "site", "notebook.py", "shipped.py", "_shipped",
+)  # fmt: skip
 _KINDS = (".py", ".json", ".safetensors")
 _READ = (
     "config.json", "recipe.json", "metrics.jsonl", "latest",

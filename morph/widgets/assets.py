@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -39,12 +40,29 @@ def module(widget: str) -> str:
 
 
 @cache
+def bundle() -> str:
+    """Every widget as one classic script, for pages with several: a page opened from disk may load no ES module.
+
+    It defines `morphWidgets`, a widget's name -> its factory, and `showOnPage(factory, mount, state)`.
+    """
+    factories = []
+    for widget in MODULE_PARTS:
+        body = "\n".join(part(name) for name in MODULE_PARTS[widget])
+        body = re.sub(r"^export default (\w+);$", r"return \1;", body, flags=re.MULTILINE)
+        body = re.sub(r"^export (?=const|function)", "", body, flags=re.MULTILINE)
+        factories.append(f'morphWidgets["{widget}"] = (() => {{\n{body}\n}})();')
+    return "\n".join([*map(part, SHARED_PARTS), "const morphWidgets = {};", *factories, part("page.js")])
+
+
+def variables(theme: str) -> str:
+    """A theme's palette as CSS: `--lm-norm: #B98610; …`."""
+    return " ".join(f"--lm-{role.replace('_', '-')}: {colour};" for role, colour in THEMES[theme].items())
+
+
+@cache
 def style() -> str:
     """The style sheet, led by the palette as CSS variables (`--lm-norm` and so on) for both themes."""
-    rules = []
-    for theme, colours in THEMES.items():
-        variables = " ".join(f"--lm-{role.replace('_', '-')}: {colour};" for role, colour in colours.items())
-        rules.append(f'.lm-figure[data-theme="{theme}"] {{ color-scheme: {theme}; {variables} }}')
+    rules = [f'.lm-figure[data-theme="{theme}"] {{ color-scheme: {theme}; {variables(theme)} }}' for theme in THEMES]
     return "\n".join([*rules, part("morph.css")])
 
 
@@ -81,7 +99,7 @@ def page(widget: str, title: str, state: Mapping[str, Any], transcript: Sequence
 <script type="application/json" id="state">{data}</script>
 <script type="module">
 {module(widget)}
-{part("page.js")}</script>
+{part("page.js")}{part("alone.js")}</script>
 </body>
 </html>
 """

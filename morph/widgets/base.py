@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from scenes.theme import Theme
 
 STATIC = "MORPH_STATIC"
-"""Environment variable: "1" makes a widget show itself as a page of its own, for readers without a kernel."""
+"""Environment variable, for readers without a kernel: "1" makes a widget show itself as a page of its own, "parts" as
+what a page with several is made of."""
+PARTS = "application/vnd.morph.widget+json"
+"""Type of those parts: the widget's `script`, its `heading`, its `state` and its `transcript`."""
 STATIC_HEIGHT = 620
 """Pixels of such a page before it has measured itself."""
 
@@ -76,7 +79,11 @@ class Widget(anywidget.AnyWidget):
         return "\n".join([self.heading, *self.transcript()])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        if os.environ.get(STATIC) != "1":
+        way = os.environ.get(STATIC)
+        if way == "parts":
+            parts = {"script": self.script, "heading": self.heading, "state": self.page_state()}
+            return {"text/plain": repr(self), PARTS: {**parts, "transcript": list(self.transcript())}}
+        if way != "1":
             live, metadata = super()._repr_mimebundle_(**kwargs)  # the widget, with `repr` as its plain text
             return {**live, "image/png": base64.b64encode(self.to_png()).decode()}, metadata
         page = html.escape(self.to_html(), quote=True)

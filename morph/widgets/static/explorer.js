@@ -31,7 +31,7 @@ function textForm(model, say) {
   for (const control of [input, button]) control.disabled = !isLive;
   const update = () => {
     if (document.activeElement !== input) input.value = model.get("text");
-    state.textContent = isLive ? model.get("problem") : "No kernel: this text only";
+    state.textContent = isLive ? model.get("problem") : "One recorded reading: another text needs the notebook";
   };
   input.value = model.get("text");
   return { form, update };

@@ -20,14 +20,11 @@ function pageModel(state) {
   };
 }
 
-function showOnPage(mount, state) {
+// Shows a widget, given by its factory, in `mount`; `state` is the element that holds its values. Answers with its model.
+function showOnPage(factory, mount, state) {
   const model = pageModel(JSON.parse(state.textContent));
-  const { initialize, render } = widget();
+  const { initialize, render } = factory();
   initialize?.({ model });
   render({ model, el: mount });
-}
-
-showOnPage(document.getElementById("figure"), document.getElementById("state"));
-if (window.frameElement) { // inside a notebook page: as tall as the figure
-  new ResizeObserver(() => { window.frameElement.style.height = `${document.documentElement.offsetHeight + 4}px`; }).observe(document.body);
+  return model;
 }
