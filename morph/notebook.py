@@ -73,7 +73,8 @@ def bring(folder: Path, newer: bool = False) -> list[str]:
         elif copy.state == "outdated":
             lines.append(f"{name} is of an earlier Morph and stays as it is: --newer puts today's version beside it")
     replace_bytes(folder / RECORD, (json.dumps(record, indent=1, sort_keys=True) + "\n").encode())
-    return [*([f"{copied} files copied to {folder}"] if copied else []), *lines]
+    said = f"{copied} file{'s' if copied > 1 else ''} copied to {folder}"
+    return [*([said] if copied else []), *lines]
 
 
 def listed(folder: Path) -> list[str]:
@@ -104,10 +105,9 @@ def open_lab(folder: Path, name: str | None = None, *, browser: bool = True, por
     server = LabApp.initialize_server(argv=_arguments(folder.resolve(), name, browser, port))
     place = f"/tree/{name}.ipynb" if name else ""
     token = server.identity_provider.token
-    print(
-        f"JupyterLab on {folder}: http://127.0.0.1:{server.port}{server.base_url}lab{place}?token={token}", flush=True
-    )
-    print("Ctrl-C ends it.", flush=True)
+    address = f"http://127.0.0.1:{server.port}{server.base_url}lab{place}?token={token}"
+    said = f"JupyterLab on {folder}: {address}\nCtrl-C ends it."
+    server.io_loop.add_callback(lambda: print(said, flush=True))  # once it listens
     server.start()
     return 0
 

@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [  # from the ground up
-    ["morph.errors", "morph.lazy", "morph.shipped"],
-    ["morph.vocabulary"],
+    ["morph.errors", "morph.lazy"],
+    ["morph.vocabulary", "morph.shipped"],
     ["morph.spec"],
     ["morph.records"],
     ["morph.config"],
@@ -30,7 +30,8 @@ FLOORS = [  # from the ground up
     ["morph.checks"],
     ["scenes"],
     ["morph.widgets"],
-    ["morph.rendering", "morph.notebook", "morph.site"],
+    ["morph.rendering"],
+    ["morph.notebook", "morph.site"],
     ["morph.tour"],
     ["morph.cli"],
     ["morph.__main__"],

@@ -63,6 +63,8 @@ def test_two_pictures_of_a_page_share_no_ids_and_one_is_the_same_again() -> None
 
     assert used(first)
     assert not used(first) & used(other)
+    for svg in (first, other):
+        assert set(re.findall(r' id="([^"]+)"', svg)) == {name for names in used(svg) for name in names if name}
 
 
 def test_words_stand_for_the_picture() -> None:

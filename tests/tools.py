@@ -18,9 +18,6 @@ PACKAGES = {
     "transformers": "hf",
     "playwright": "dev",
     "nbclient": "dev",
-    "tinyhtml5": "dev",
-    "jinja2": "site",
-    "latex2mathml": "site",
 }
 """Importable package → the extra that brings it."""
 

@@ -66,13 +66,13 @@ def outputs(entries: Sequence[Mapping[str, Any]], write: Writer, save: Save, nam
 
 
 def widget(parts: Mapping[str, Any], name: str) -> str:
-    """A place for a widget, the values it starts from, and its words where no script runs."""
+    """A place for a widget and the values it starts from; where no script runs, its words stay in the place."""
     state = json.dumps(parts["state"], ensure_ascii=False).replace("<", "\\u003c")
     heading = html.escape(parts["heading"])
     lines = "".join(f"<li>{html.escape(line.strip())}</li>" for line in parts["transcript"])
     return (
         f'<div class="widget" id="{name}" data-widget="{parts["script"]}">'
-        f"<noscript><p><strong>{heading}</strong></p><ol>{lines}</ol></noscript></div>\n"
+        f"<p><strong>{heading}</strong></p><ol>{lines}</ol></div>\n"
         f'<script type="application/json" id="{name}-state">{state}</script>\n'
     )
 

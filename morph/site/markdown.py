@@ -47,13 +47,10 @@ class Writer:
 
     def __post_init__(self) -> None:
         self._parser = MarkdownIt("commonmark", {"html": True, "typographer": False}).enable(["table", "strikethrough"])
-        self._parser.use(
-            dollarmath_plugin,
-            allow_labels=False,
-            double_inline=True,
-            renderer=lambda text, options: mathml(text, bool(options["display_mode"])),
-        )
+        self._parser.use(dollarmath_plugin, allow_labels=False, allow_space=False, double_inline=True)
         rules: dict[str, Any] = {
+            "math_inline": lambda tokens, i, *_: mathml(tokens[i].content),
+            "math_inline_double": lambda tokens, i, *_: mathml(tokens[i].content, True),
             "math_block": lambda tokens, i, *_: f'<div class="formula">{mathml(tokens[i].content, True)}</div>\n',
             "table_open": lambda tokens, i, *_: (
                 _SCROLL + ('<table class="is-wide">\n' if _is_wide(tokens[i:]) else "<table>\n")

@@ -12,7 +12,6 @@ from morph.widgets import assets
 
 LETTERS = {
     "attention": ".k, .kc, .kd, .kn, .kr, .kt, .ow",  # keywords
-    "position": ".nb, .bp, .nd",  # what Python brings, decorators
     "ffn": ".s, .s1, .s2, .sa, .sd, .se, .si, .sh",  # texts
     "cache": ".m, .mi, .mf, .mh, .mb, .mo",  # numbers
     "muted": ".c, .c1, .ch, .cm, .cs",  # comments

@@ -31,7 +31,7 @@ KEPT = 60
 _PACKAGE = Path(__file__).resolve().parent.parent
 _LEFT_OUT = (
     "widgets", "checks", "cli.py", "rendering", "tour.py", "doctor.py", "__main__.py",
-    "site", "notebook.py", "shipped.py", "_shipped",
+    "site", "notebook.py", "shipped.py",
 )  # fmt: skip
 _KINDS = (".py", ".json", ".safetensors")
 _READ = (

@@ -87,8 +87,11 @@ def _style(alt: str) -> Any:
 
 
 def _within_a_page(svg: str, alt: str) -> str:
-    """The `<svg>` alone, with its words, in the colour of the text around it; no styles, which a page shares."""
+    """The `<svg>` alone, with its words, in the colour of the text around it; no styles, which a page shares, and of
+    the ids, which must differ on a page, those that something refers to: they are salted."""
     svg = re.sub(r"<(metadata|style).*?</\1>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    used = set(re.findall(r"""(?:url\(|href=")#([^")]+)""", svg))
+    svg = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
     svg = re.sub(re.escape(INK), "currentColor", svg, flags=re.IGNORECASE)
     words = f'role="img" aria-label="{html.escape(alt)}"'
     return svg.replace("<svg", f'<svg {words} style="max-width: 100%; height: auto"', 1)

@@ -34,6 +34,7 @@
 
   function startWidgets() {
     return [...document.querySelectorAll(".widget")].map((mount) => {
+      mount.replaceChildren(); // its words
       const model = showOnPage(morphWidgets[mount.dataset.widget], mount, document.getElementById(`${mount.id}-state`));
       return { mount, model };
     });
