@@ -23,7 +23,7 @@ import torch
 
 import morph
 from morph.checks import your_own_step as checks
-from morph.config import Listed, ModelConfig, RMSNorm
+from morph.config import Interleaved, Listed, ModelConfig, RMSNorm, SlidingWindow, as_kind
 from morph.forks import Fork
 from morph.forks.own import register
 from morph.nn.norm import Norm
@@ -109,8 +109,7 @@ text = torch.tensor([list((b"for key in sorted(counts):  total += counts[key]  #
 
 
 def with_window(config: ModelConfig, window: int) -> ModelConfig:
-    local = replace(config.layout.local, window=window)
-    return replace(config, layout=replace(config.layout, local=local))
+    return replace(config, layout=replace(config.layout, local=SlidingWindow(window=window)))
 
 
 @torch.no_grad()
@@ -141,8 +140,8 @@ for window in (16, 63, 64):
 Stepper("masks", model="global-first")
 
 # %% [markdown]
-# It does, and frame 4 says which. What has changed is *what* is seen from afar: the first layer looks at embeddings, the
-# last one of stage 9 at what three layers have made of them.
+# It does, and frame 4 says which. What has changed is *what* is seen from afar: the first layer looks at embeddings,
+# the last one of stage 9 at what three layers have made of them.
 #
 # ## Trained beside its base
 #
@@ -220,7 +219,8 @@ print("read back from its file:", ModelConfig.from_toml(mean_abs.to_toml()) == m
 
 # %% [markdown]
 # **Predict.** For features drawn from a normal distribution the mean absolute value is smaller than the root mean
-# square. By how much will the RMS of the norm's output exceed 1, and is the logits' distance from the base at $p = 2$ zero?
+# square. By how much will the RMS of the norm's output exceed 1? And is the logits' distance from the base zero at
+# $p = 2$?
 
 # %%
 for p in (1.0, 1.5, 2.0):
@@ -285,21 +285,25 @@ except (morph.MorphError, AttributeError) as error:
 
 # %% [markdown]
 # The last one fails badly, with an error about Python and not about models: stage 7 has no windows to keep, and
-# `global_first` did not say that it needs them. `morph.config.as_kind` is there to say so; exercise 1 uses it.
-#
+# `global_first` did not say that it needs them. `as_kind` is there to say so:
+
+# %%
+try:
+    as_kind(morph.stage(7).layout, Interleaved, "layout")
+except morph.MorphError as error:
+    print(error)
+
+# %% [markdown]
 # ## Exercises
 #
 # Replace each `...`, run the cell, then run the check below it. A check gives a hint as long as the answer is open.
 #
 # **1 · A change that knows where it fits.** Write the change *half the window*, for every config whose layout is
 # `Interleaved` with a `SlidingWindow`; for all others it must raise a `MorphError`, not a Python error.
-# `as_kind(value, Kind, "field")` returns the value if it is of that kind, and else raises.
+
 
 # %%
 # Exercise 1 · half the window
-from morph.config import Interleaved, SlidingWindow, as_kind  # noqa: F401
-
-
 def half_window(config: ModelConfig, size: Size) -> ModelConfig: ...
 
 
