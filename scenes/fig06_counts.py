@@ -80,7 +80,8 @@ def intensity(pen: Pen) -> None:
         number = f"{value:g}" if value < 20 else f"{value:.0f}"
         words = f"{number}  {', '.join(names)}"
         weight = "bold" if facts["own"] in names else "medium"
-        if 20 < value < ridges.min():  # between the slope and the lowest roof there is no room
+        is_alone = names == [facts["own"]] and value > 2
+        if is_alone or 20 < value < ridges.min():  # there, between the slope and the lowest roof, is no room
             pen.text(f"model{i}:name", words, (x - 0.18, y + 0.16), "right", weight=weight, room=4.0)
         else:
             pen.text(f"model{i}:name", words, (x + 0.2, y - 0.16), weight=weight, room=6.5 - x)
@@ -90,7 +91,7 @@ def intensity(pen: Pen) -> None:
         f"MHA stays {ridges[lit] / each.min():.0f} times below, {facts['orders']:.1f} powers of ten",
     )
     for i, words in enumerate(told):
-        pen.text(f"slope:{i}", words, (-0.3, -0.75 - 0.32 * i), colour="ink" if i == 2 else "muted")
+        pen.text(f"slope:{i}", words, (0.3, -0.85 - 0.32 * i), colour="ink" if i == 2 else "muted")
 
 
 def _chip_names(pen: Pen, area: Axes, flops: np.ndarray, ridges: np.ndarray) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 import morph
+from morph.forks import config_of
 from morph.measure.held import SHAPES, held
 from morph.model import Decoder
 from morph.story.frame import Array, Claim, Frame
@@ -52,7 +53,7 @@ def both(one: Subject) -> tuple[list[int], int]:
 @cache
 def branches(seed: int) -> list[tuple[list[int], int]]:
     """Both numbers of every branch."""
-    return [both(subject(slug, seed=seed)) for slug in BRANCHES]
+    return [both(subject(config_of(slug), seed=seed)) for slug in BRANCHES]
 
 
 def weighed_frame(own: Subject, shows_own: bool) -> Frame:
