@@ -328,8 +328,9 @@ show_findings("kv-heads")
 # %% [markdown]
 # Read this with care. These are networks of some ten thousand parameters after few steps on short contexts. What a
 # latent costs here is a finding about so small a model, with a latent of 18 to 42 numbers and six rotating features;
-# DeepSeek-V2 reports latents ahead of full heads at its size, and neither settles the other. *Within noise* means that these
-# seeds cannot tell, not that there is no difference. Frames 5 to 8 show the same readings beside each kind.
+# DeepSeek-V2 reports latents ahead of full heads at its size, and neither settles the other. *Within noise* means
+# that these seeds cannot tell, not that there is no difference. Frames 5 to 8 show the same readings beside each
+# kind.
 #
 # **What couples to what.** Fewer key-value heads leave less for tensor parallelism to split: with 8 of them on 16
 # devices, each is held twice. MLA's latent cannot be split by heads at all. QK-norm does not fit onto latents; their
