@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,11 +72,7 @@ def test_a_run_computes_every_cell_once_and_writes_what_it_found(tmp_path: Path)
 def test_a_changed_spec_computes_what_is_new_and_changed_words_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for cell in EXPERIMENT.cells(quick=True):
-        path = tmp_path / "tiny" / "cells" / f"{cell.key}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        readings = {"loss": 1.0, "curve": [1.0], "steps": 2.0, "stream": [1.0]}
-        path.write_text(json.dumps({"readings": readings, "steps": 2, "diverged_at": None, "cpu_seconds": 0.1}))
+    quick_cells(tmp_path)
     before = written(tmp_path)
     monkeypatch.setattr(lab_tiny, "EXPERIMENT", replace(EXPERIMENT, title="Other words", claims=EXPERIMENT.claims[:1]))
     results = runner.run([MODULE], tmp_path, quick=True)
@@ -159,6 +156,48 @@ def test_a_worker_that_dies_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
         runner.run([MODULE], tmp_path, quick=True, workers=1)
 
 
+def test_a_worker_that_was_killed_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "killed"
+    script.write_text("#!/bin/sh\nkill -9 $$\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    with pytest.raises(MorphError, match=r"its process was ended by signal 9 \(killed: too little memory\?\); see "):
+        runner.run([MODULE], tmp_path / "out", quick=True, workers=1)
+
+
+def quick_cells(out: Path) -> None:
+    """All cells of a quick run, as if they had been computed."""
+    for cell in EXPERIMENT.cells(quick=True):
+        path = out / "tiny" / "cells" / f"{cell.key}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        readings = {"loss": 1.0, "curve": [1.0], "steps": 2.0, "stream": [1.0]}
+        path.write_text(json.dumps({"readings": readings, "steps": 2, "diverged_at": None, "cpu_seconds": 0.1}))
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on device")])
+def test_words_that_find_no_reader_are_not_the_disks_fault(tmp_path: Path, error: OSError) -> None:
+    quick_cells(tmp_path)
+
+    def tell(result: Result, folder: Path) -> None:
+        raise error
+
+    with pytest.raises(OSError) as caught:
+        runner.run([MODULE], tmp_path, quick=True, on_result=tell)
+    assert caught.value is error
+    assert (tmp_path / "tiny" / "result.json").exists(), "what was found is kept before it is told"
+
+
+def test_a_full_disk_is_told_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick_cells(tmp_path)
+
+    def save(result: Result, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Result, "save", save)
+    with pytest.raises(MorphError, match=r"no space left on the disk while writing .*tiny: free some space"):
+        runner.run([MODULE], tmp_path, quick=True)
+
+
 def test_a_damaged_cell_and_a_busy_folder_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tiny" / "cells" / f"{EXPERIMENT.cells()[0].key}.json"
     path.parent.mkdir(parents=True)
@@ -170,6 +209,9 @@ def test_a_damaged_cell_and_a_busy_folder_are_refused(tmp_path: Path) -> None:
         runner.run([MODULE], tmp_path)
     path.write_text('{"readings": {"loss": NaN}, "steps": 3, "diverged_at": null, "cpu_seconds": 1}')
     with pytest.raises(MorphError, match=r"reading 'loss' is not a finite number.*remove it, and it is computed again"):
+        runner.run([MODULE], tmp_path)
+    path.write_text('{"readings": {"loss": 1}, "steps": 3, "diverged_at": "early", "cpu_seconds": 1}')
+    with pytest.raises(MorphError, match=r"diverged_at is 'early'.*remove it, and it is computed again"):
         runner.run([MODULE], tmp_path)
     with lock(tmp_path / ".lock"), pytest.raises(MorphError, match="wait for it or choose another --out"):
         runner.run([MODULE], tmp_path)
@@ -233,10 +275,26 @@ def test_bad_words_are_one_line(run_morph, words: tuple[str, ...], told: str) ->
     assert done.out == "" and not Path("runs").exists()
 
 
+@pytest.mark.parametrize("place", ["nowhere", "file"])
+def test_a_folder_that_takes_no_record_is_told_before_anything_is_computed(
+    run_morph,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    Path("file").touch()
+    monkeypatch.setattr("morph.lab.result.RECORDED", Path(place))
+    done = run_morph("lab", "run", "recall", "--record")
+    assert done.code == 2 and done.err == (
+        f"morph: results cannot be recorded in {place}, which cannot be written to: leave out --record\n"
+    )
+    assert done.out == "" and not Path("runs").exists()
+
+
 def test_a_quick_run_from_the_command_line_is_told_and_never_put_on_the_page(run_morph) -> None:  # noqa: F811
     done = run_morph("lab", "run", "recall", "--quick", "--out", "q")
     assert done.code == 0, done.err
     assert "11. Recall of many pairs: quick run: no evidence" in done.out
+    assert re.search(r"\n\d+ CPU seconds in all\.\n", done.out)
     told = run_morph("lab", "report", "--results", "q").out
     assert "A quick run: it shows that the experiment runs, and nothing else." in told
     assert "does not show" in told

@@ -86,7 +86,8 @@ def test_the_drawing_shows_the_life_and_the_others() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
     found = {}
     for cell in EXPERIMENT.cells():
-        after = [4.0 - 0.1 * k + 0.01 * cell.seed for k in range(cell.steps // SHARE)]
+        higher = 0.0 if cell.arm == LIFE else 0.5
+        after = [4.0 + higher - 0.1 * k + 0.01 * cell.seed for k in range(cell.steps // SHARE)]
         readings = told(cell, [8.0, *after[:-1]], after, [report("function-preserving")] * 14)
         found[cell.key] = {"readings": readings, "steps": 1, "diverged_at": None, "cpu_seconds": 1.0}
     result = collect(EXPERIMENT, False, found)
@@ -94,6 +95,11 @@ def test_the_drawing_shows_the_life_and_the_others() -> None:
     (axes,) = figure.axes
     assert [len(line.get_ydata()) for line in axes.lines] == [30, 14, 10, 15]
     assert axes.lines[0].get_ydata()[1] == pytest.approx(4.01), "means over seeds"
+    for k, label in enumerate(text for text in axes.texts if text.get_text() != LIFE):
+        others = [
+            float(line.get_ydata()[i]) for line in axes.lines[2:] for i in (k - 1, k) if 0 <= i < len(line.get_ydata())
+        ]
+        assert label.xy[1] >= max(others), "a change's name stands above every curve there"
     assert {f.verdict for f in result.findings if "identity" in f.claim.text} == {"supported"}
 
 

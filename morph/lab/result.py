@@ -41,10 +41,9 @@ _DECLARED = {
     "vary": TABLE, "best": _MAYBE_TABLE, "recipe": TABLE, "task": TABLE, "config": TABLE, "arms": LIST,
     "measures": LIST, "shown": COUNT, "claims": _ANY_LIST,
 }  # fmt: skip
-_OUTCOME = {
-    "arm": TEXT, "point": TABLE, "seed": COUNT, "key": TEXT, "readings": TABLE, "steps": COUNT,
-    "diverged_at": _MAYBE_COUNT, "cpu_seconds": SHARE,
-}  # fmt: skip
+MEASURED = {"readings": TABLE, "steps": COUNT, "diverged_at": _MAYBE_COUNT, "cpu_seconds": SHARE}
+"""What is kept of a cell that was computed."""
+_OUTCOME = {"arm": TEXT, "point": TABLE, "seed": COUNT, "key": TEXT, **MEASURED}
 _RECIPE = {"steps": COUNT, "batch_size": COUNT, "accumulation": COUNT}
 _ARM = {"name": TEXT, "changes": _ANY_LIST, "recipe": TABLE, "is_trained": _FLAG}
 _MEASURE = {"name": TEXT, "unit": TEXT, "at": TEXT, "is_log": _FLAG}
@@ -321,9 +320,8 @@ def collect(experiment: Experiment, quick: bool, found: Mapping[str, dict[str, A
     cells = experiment.cells(quick)
     if missing := [cell for cell in cells if cell.key not in found]:
         raise MorphError(f"{experiment.name} lacks {len(missing)} of {len(cells)} cells: run it again")
-    names = ("readings", "steps", "diverged_at", "cpu_seconds")
     outcomes = tuple(
-        Outcome(c.arm, c.point, c.seed, c.key, **{name: found[c.key][name] for name in names}) for c in cells
+        Outcome(c.arm, c.point, c.seed, c.key, **{name: found[c.key][name] for name in MEASURED}) for c in cells
     )
     return Result(declare(experiment, cells), quick, outcomes, versions(), datetime.date.today().isoformat())
 

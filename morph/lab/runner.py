@@ -23,15 +23,14 @@ from typing import Any
 
 from morph.errors import MorphError
 from morph.lab.catalogue import load
-from morph.lab.result import Result, collect, require_readings
+from morph.lab.result import MEASURED, Result, collect, require_readings
 from morph.lab.spec import Cell, Experiment
 from morph.train.files import disk_error, lock, read_json, remove_leftovers, replace_json
-from morph.train.records import SHARE, TABLE, Kind, require_fields
+from morph.train.records import require_fields
 from morph.train.sweeper import require_workers
 
 ANEW = "remove it, and it is computed again"
 _POLL = 0.2  # seconds between looks at whether to stop
-_CELL = {"readings": TABLE, "steps": SHARE, "cpu_seconds": SHARE, "diverged_at": Kind("a step or null", lambda v: True)}
 
 
 @dataclass(frozen=True)
@@ -91,20 +90,28 @@ def run(
     """
     require_workers(workers)
     stop = stop or threading.Event()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with lock(out / ".lock"):
+    results = []
+    with contextlib.ExitStack() as held:
+        with _writing(out):
+            out.mkdir(parents=True, exist_ok=True)
+            held.enter_context(lock(out / ".lock"))
             plans = [_open(module, out, quick) for module in modules]
-            results = []
-            with contextlib.closing(_compute(plans, out, quick, workers, stop)) as states:
-                for progress in states:
-                    on_progress(progress)
-                    for plan in plans:
-                        if not plan.is_told and len(plan.found) == len(plan.cells):
-                            plan.is_told = True
-                            results.append(_finish(plan, quick))
-                            on_result(results[-1], plan.folder)
-            return results if all(plan.is_told for plan in plans) else None
+        states = held.enter_context(contextlib.closing(_compute(plans, out, quick, workers, stop)))
+        for progress in states:
+            on_progress(progress)
+            for plan in plans:
+                if not plan.is_told and len(plan.found) == len(plan.cells):
+                    plan.is_told = True
+                    results.append(_finish(plan, quick))
+                    on_result(results[-1], plan.folder)
+        return results if all(plan.is_told for plan in plans) else None
+
+
+@contextlib.contextmanager
+def _writing(out: Path) -> Generator[None]:
+    """What the disk refuses is told as such; what goes wrong in the caller's functions is the caller's to tell."""
+    try:
+        yield
     except OSError as error:
         raise disk_error(error, out, "the same command then goes on") from None
 
@@ -117,7 +124,7 @@ def _open(module: str, out: Path, quick: bool) -> _Plan:
     remove_leftovers(plan.folder / "cells")
     for key in plan.cells:
         if (path := plan.path(key)).exists():
-            plan.found[key] = require_fields(read_json(path, ANEW), _CELL, str(path), ANEW)
+            plan.found[key] = require_fields(read_json(path, ANEW), MEASURED, str(path), ANEW)
             require_readings(plan.found[key]["readings"], str(path), ANEW)
     return plan
 
@@ -127,8 +134,9 @@ def _finish(plan: _Plan, quick: bool) -> Result:
     from morph.lab.plot import plot
 
     result = collect(plan.experiment, quick, plan.found)
-    result.save(plan.folder / "result.json")
-    plot(result, plan.folder / "plot.png", plan.experiment.draw)
+    with _writing(plan.folder):
+        result.save(plan.folder / "result.json")
+        plot(result, plan.folder / "plot.png", plan.experiment.draw)
     return result
 
 
@@ -139,8 +147,11 @@ def _compute(plans: list[_Plan], out: Path, quick: bool, count: int, stop: threa
     if not todo:
         return
     messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
-    pool = [_start(out / f"worker-{i}.log", messages) for i in range(min(count, len(todo)))]
+    pool: list[_Worker] = []
     try:
+        for i in range(min(count, len(todo))):
+            with _writing(out):
+                pool.append(_start(out / f"worker-{i}.log", messages))
         for worker in pool:
             _assign(worker, todo, quick)
         while any(worker.job for worker in pool) and not stop.is_set():
@@ -196,7 +207,7 @@ def _hear(worker: _Worker, message: dict[str, Any] | None) -> None:
     if message is None or "failed" in message:
         cell = job.plan.cells[job.key]
         where = "".join(f", {axis} {value}" for axis, value in cell.point.items())
-        why = "its process ended" if message is None else message["failed"]
+        why = _end(worker.process) if message is None else message["failed"]
         raise MorphError(
             f"{job.plan.experiment.name}: {cell.arm}{where}, seed {cell.seed} failed: {why}; see {worker.log} "
             f"(the finished cells stay; the same command goes on)"
@@ -206,9 +217,18 @@ def _hear(worker: _Worker, message: dict[str, Any] | None) -> None:
         return
     cell = job.plan.cells[job.key]
     facts = {"arm": cell.arm, "point": dict(cell.point), "seed": cell.seed, **message["done"]}
-    replace_json(job.plan.path(job.key), facts)
+    with _writing(job.plan.folder):
+        replace_json(job.plan.path(job.key), facts)
     job.plan.found[job.key] = facts
     worker.job = None
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """How a process ended that should not have."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if (code := process.wait(timeout=1)) < 0:
+            return f"its process was ended by signal {-code}" + " (killed: too little memory?)" * (code == -9)
+    return "its process ended"
 
 
 def _progress(plans: list[_Plan], pool: list[_Worker]) -> Progress:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from morph.errors import INTERRUPTED, MorphError
 from morph.lab import catalogue
-from morph.train.files import replace_bytes
+from morph.train.files import disk_error, replace_bytes
+
+if TYPE_CHECKING:
+    from morph.lab.result import Result
 
 ALL = "all"
 
@@ -39,14 +44,16 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 def run_experiments(names: Sequence[str], *, quick: bool, workers: int, out: Path | None, record: bool) -> int:
     """Run, show progress, write results; returns the exit code (130 after Ctrl-C)."""
-    from morph.lab.report import bound, measured
-    from morph.lab.result import RECORDED, Result
+    from morph.lab.report import at, bound, measured
+    from morph.lab.result import RECORDED
     from morph.lab.runner import Progress, run
     from morph.train.session import progress_bar, stop_on_interrupt
     from morph.train.sweeper import require_workers
 
     if quick and record:
         raise MorphError("a quick run is no evidence and is never recorded: leave out --quick or --record")
+    if record and not (RECORDED.is_dir() and os.access(RECORDED, os.W_OK)):
+        raise MorphError(f"results cannot be recorded in {RECORDED}, which cannot be written to: leave out --record")
     meant = chosen(names)
     folder = out or Path("runs/lab-quick" if quick else "runs/lab")
     require_workers(workers)
@@ -59,13 +66,14 @@ def run_experiments(names: Sequence[str], *, quick: bool, workers: int, out: Pat
             bar.update(task, completed=progress.steps_done, total=progress.steps_total, note=note)
 
         def on_result(result: Result, place: Path) -> None:
+            if record:
+                _record(result)
             bar.console.file.flush()
             print(f"\n{result.declared['number']}. {result.declared['title']}: {result.verdict}")
             for finding in result.findings:
                 told = f"{measured(finding.found)}, {bound(finding.claim)} would count: {finding.verdict}"
-                print(f"   {finding.claim.text} {dict(finding.point) or ''}\n      {told}", flush=True)
-            if record:
-                result.save(RECORDED / f"{result.name}.json")
+                where = f" ({at(finding.point)})" if finding.point else ""
+                print(f"   {finding.claim.text}{where}\n      {told}", flush=True)
 
         modules = [catalogue.module_of(name) for name in meant]
         results = run(
@@ -75,9 +83,20 @@ def run_experiments(names: Sequence[str], *, quick: bool, workers: int, out: Pat
         print("Stopped. The same command goes on; the cells that are done stay.", flush=True)
         return INTERRUPTED
     where = f" and {RECORDED}" if record else ""
-    print(f"\nResults and plots: {folder}/NAME/result.json, plot.png{where}.")
+    print(f"\n{sum(result.cpu_seconds for result in results):.0f} CPU seconds in all.")
+    print(f"Results and plots: {folder}/NAME/result.json, plot.png{where}.")
     print(f"In words: morph lab report --results {folder}")
     return 0
+
+
+def _record(result: Result) -> None:
+    """Put a result among those that come with Morph."""
+    from morph.lab.result import RECORDED
+
+    try:
+        result.save(RECORDED / f"{result.name}.json")
+    except OSError as error:
+        raise disk_error(error, RECORDED, "the same command then records it, and computes nothing again") from None
 
 
 def report(names: Sequence[str], *, results: Path | None, out: Path | None) -> None:

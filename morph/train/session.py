@@ -41,7 +41,7 @@ def progress_bar(unit: str, quiet: bool) -> Any:
 
     note = TextColumn(unit + "  {task.fields[note]}")
     columns = (BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn(), TextColumn("left"))
-    silent = quiet or not sys.stderr.isatty()
+    silent = quiet or sys.stderr is None or not sys.stderr.isatty()
     return Progress(*columns, console=Console(stderr=True), disable=silent, transient=True)
 
 

@@ -119,17 +119,18 @@ def draw(result: Result, figure: SubFigure) -> None:
     axes.plot(
         [k + end for k in range(len(life)) for end in (0, 1)], [bits for tooth in life for bits in tooth], color=ACCENT
     )
-    for k, (top, bottom) in enumerate(life):
+    others = {arm: _mean(result, arm, "after training") for arm in (RESTARTED, FRESH[14])}
+    for k, teeth in enumerate(life):
         label = f"{k} {SLUGS[k]}"
+        there = [bits for losses in others.values() for bits in losses[max(0, k - 1) : k + 1]]
         axes.annotate(
-            label, (k + 0.5, max(top, bottom)), xytext=(0, 6), textcoords="offset points", rotation=90, fontsize=7,
+            label, (k + 0.5, max(*teeth, *there)), xytext=(0, 6), textcoords="offset points", rotation=90, fontsize=7,
             ha="center", va="bottom", color=ACCENT,
         )  # fmt: skip
     axes.annotate(LIFE, (len(life), life[-1][1]), xytext=(5, 0), textcoords="offset points", fontsize=8, color=ACCENT)
     ends = [(k + 1, _mean(result, arm, "after training")[-1]) for k, arm in FRESH.items()]
     axes.plot(*zip(*ends, strict=True), color=INK, marker="o", markersize=4, linewidth=0, label="each stage, in all")
-    for arm, shade, mark in ((RESTARTED, QUIET, "s"), (FRESH[14], "#2f6f8f", "^")):
-        bits = _mean(result, arm, "after training")
+    for (arm, bits), shade, mark in zip(others.items(), (QUIET, "#2f6f8f"), "s^", strict=True):
         axes.plot(range(1, len(bits) + 1), bits, color=shade, marker=mark, markersize=3, linewidth=1, label=arm)
     axes.legend(loc="upper right", fontsize=8, frameon=False, title="from scratch", title_fontsize=8, alignment="left")
     low, high = axes.get_ylim()
