@@ -250,10 +250,11 @@ def test_the_catalogue_holds_each_experiment_under_its_own_name() -> None:
 
 
 def test_list_names_all_with_their_cost(run_morph) -> None:  # noqa: F811
-    *listed, total = run_morph("lab", "list").out.splitlines()
+    *listed, total, more = run_morph("lab", "list").out.splitlines()
     assert [line.split()[1] for line in listed] == list(catalogue.modules())
     minutes = [catalogue.find(name).minutes for name in catalogue.modules()]
     assert [float(line.split()[2]) for line in listed] == minutes
+    assert "morph lab report NAME" in more and "morph lab run NAME" in more
     assert total == f"About {sum(minutes):.0f} CPU minutes in all."
 
 

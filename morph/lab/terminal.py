@@ -28,6 +28,7 @@ def list_experiments() -> None:
         found = recorded(name).verdict if (RECORDED / f"{name}.json").exists() else "not run yet"
         print(f"{experiment.number:>3}  {name:<20} {experiment.minutes:>4.0f} min  {experiment.title}: {found}")
     print(f"About {total:.0f} CPU minutes in all.")
+    print("Read one: morph lab report NAME. Run one: morph lab run NAME; --quick only shows that it runs, in seconds.")
 
 
 def chosen(names: Sequence[str]) -> list[str]:
