@@ -30,9 +30,9 @@ For $k$, then $$\sum_{i=1}^k x_i = 1.$$"""),
     ("markdown", """## A figure
 
 See [the second](01_second.ipynb#one), [what was found](../docs/found.md) and [code](../morph/x.py)."""),
-    ("code", 'from morph.widgets import RouterView, Stepper, show_table\n\nStepper("norm", index=2)'),
+    ("code", 'from morph.widgets import RouterView, Stepper, show_table\n\nfigure = Stepper("norm", index=1)\nfigure'),
     ("code", 'RouterView("experts", text="def f(x):")'),
-    ("code", 'show_table(["a", "b"], [["`one`", "**two**"]])'),
+    ("code", 'figure.index = 2\nshow_table(["a", "b"], [["`one`", "**two**"]])'),
     ("markdown", "## Exercises"),
     ("code", "# Exercise 1 · three\nthree = ..."),
 ]  # fmt: skip

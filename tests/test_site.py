@@ -230,16 +230,20 @@ def test_ctrl_c_ends_the_kernels(site: Path) -> None:
     code = f"import os, pathlib, time\npathlib.Path({str(mark)!r}).write_text(str(os.getpid()))\ntime.sleep(100)"
     path.write_text(notebook([("code", code)]), encoding="utf-8")
 
+    is_over = threading.Event()
+
     def interrupt() -> None:
-        while not mark.exists() or not mark.read_text():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+        while not is_over.wait(0.05):
+            if mark.exists() and mark.read_text():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
 
     threading.Thread(target=interrupt, daemon=True).start()
     try:
         with pytest.raises(KeyboardInterrupt):
             execute.executed(shipped.notebooks()[2:], quick=True, workers=1, on_cell=lambda *_: None)
     finally:
+        is_over.set()
         path.unlink()
     kernel = Path(f"/proc/{mark.read_text()}")
     deadline = time.monotonic() + 10

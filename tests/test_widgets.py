@@ -15,6 +15,7 @@ import pytest
 from morph.errors import MorphError
 from morph.story import Figure, figure
 from morph.widgets import Stepper, assets, show_table
+from morph.widgets.base import PARTS, PartsNow
 from tests.tools import need
 
 JS = Path(__file__).parent / "js"
@@ -138,6 +139,28 @@ def test_live_and_static_representations(story: Figure, monkeypatch: pytest.Monk
     page = re.search(r'srcdoc="(.*?)"', static["text/html"], re.DOTALL)
     assert page is not None
     assert html.unescape(page[1]) == stepper.to_html()
+
+
+def test_parts_for_a_page_with_several(story: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepper = Stepper(story, index=3)
+    monkeypatch.setenv("MORPH_STATIC", "parts")
+    shown = stepper._repr_mimebundle_()
+    assert set(shown) == {"text/plain", PARTS}
+    parts = shown[PARTS]
+    assert (parts["script"], parts["heading"], parts["state"]["index"]) == ("stepper", stepper.heading, 3)
+    assert parts["transcript"] == list(stepper.transcript())
+    json.dumps(parts)
+    stepper.index = 5
+    now = PartsNow()._repr_mimebundle_()[PARTS]
+    assert now[parts["id"]]["state"]["index"] == 5
+
+
+def test_all_widgets_fit_in_one_script() -> None:
+    text = assets.bundle()
+    assert not re.search(r"^(export|import) ", text, flags=re.MULTILINE)
+    for name in assets.MODULE_PARTS:
+        assert f'morphWidgets["{name}"] = ' in text
+    assert text.count("function showOnPage") == text.count("function followHostTheme") == 1
 
 
 def test_style_gives_every_role_in_both_themes() -> None:

@@ -15,10 +15,12 @@ from typing import Any
 from morph.errors import MorphError
 from morph.shipped import PACKAGE, Notebook, is_clone
 from morph.site import cache
-from morph.widgets.base import STATIC
+from morph.widgets.base import PARTS, STATIC
 
 OnCell = Callable[[str, int, int], None]
 """Called with a notebook's name, the cells that are done, and their number."""
+LAST = "from morph.widgets.base import PartsNow\nPartsNow()"
+"""A cell after all others: what has become of the widgets that the others showed."""
 PATIENCE = 600
 """Seconds that one cell may take."""
 
@@ -98,6 +100,7 @@ async def _run(book: Notebook, quick: bool, on_cell: OnCell) -> dict[str, Any]:
 
     made = nbformat.reads(book.text, as_version=4)
     cells = len(made.cells)
+    made.cells.append(nbformat.v4.new_code_cell(LAST))
     with tempfile.TemporaryDirectory(prefix="morph-site-") as home:
         client = NotebookClient(
             made,
@@ -116,7 +119,18 @@ async def _run(book: Notebook, quick: bool, on_cell: OnCell) -> dict[str, Any]:
         except (CellTimeoutError, DeadKernelError) as error:
             raise MorphError(f"notebook {book.name} did not end: {str(error).splitlines()[0]}") from None
     on_cell(book.name, cells, cells)
-    return json.loads(nbformat.writes(made))
+    return _with_last_states(json.loads(nbformat.writes(made)))
+
+
+def _with_last_states(book: dict[str, Any]) -> dict[str, Any]:
+    """Every widget as it was at the end, as a notebook shows it, and no longer the cell that told."""
+    last = next(found[PARTS] for o in book["cells"].pop()["outputs"] if PARTS in (found := o.get("data", {})))
+    for cell in book["cells"]:
+        for output in cell.get("outputs", ()):
+            if parts := output.get("data", {}).get(PARTS):
+                parts |= last[parts["id"]]
+                del parts["id"]  # another in every run
+    return book
 
 
 def _environment(home: Path, quick: bool) -> dict[str, str]:

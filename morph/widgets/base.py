@@ -24,7 +24,9 @@ STATIC = "MORPH_STATIC"
 """Environment variable, for readers without a kernel: "1" makes a widget show itself as a page of its own, "parts" as
 what a page with several is made of."""
 PARTS = "application/vnd.morph.widget+json"
-"""Type of those parts: the widget's `script`, its `heading`, its `state` and its `transcript`."""
+"""Type of those parts: the widget's `id` in this kernel, its `script`, `heading`, `state` and `transcript`."""
+_in_parts: dict[str, Widget] = {}
+"""The widgets that were shown so, by their id."""
 STATIC_HEIGHT = 620
 """Pixels of such a page before it has measured itself."""
 
@@ -75,14 +77,19 @@ class Widget(anywidget.AnyWidget):
         """What a page of its own starts from, as JSON values."""
         return {name: _plain(getattr(self, name)) for name in self.shared}
 
+    def parts(self) -> dict[str, Any]:
+        """What a page with several widgets is made of (`PARTS`)."""
+        known = {"id": self.model_id, "script": self.script, "heading": self.heading}
+        return known | {"state": self.page_state(), "transcript": list(self.transcript())}
+
     def __repr__(self) -> str:
         return "\n".join([self.heading, *self.transcript()])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         way = os.environ.get(STATIC)
         if way == "parts":
-            parts = {"script": self.script, "heading": self.heading, "state": self.page_state()}
-            return {"text/plain": repr(self), PARTS: {**parts, "transcript": list(self.transcript())}}
+            _in_parts[self.model_id] = self
+            return {"text/plain": repr(self), PARTS: self.parts()}
         if way != "1":
             live, metadata = super()._repr_mimebundle_(**kwargs)  # the widget, with `repr` as its plain text
             return {**live, "image/png": base64.b64encode(self.to_png()).decode()}, metadata
@@ -92,6 +99,13 @@ class Widget(anywidget.AnyWidget):
             f'style="width:100%;height:{STATIC_HEIGHT}px;border:0"></iframe>'
         )
         return {"text/plain": repr(self), "text/html": frame}
+
+
+class PartsNow:
+    """The parts of every widget that was shown so, as they are now: all views of a widget show what it has become."""
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        return {"text/plain": "", PARTS: {name: widget.parts() for name, widget in _in_parts.items()}}
 
 
 def _plain(value: Any) -> Any:
