@@ -19,7 +19,7 @@ from morph.train.runs import Run
 from morph.train.session import train_here
 from morph.train.start import Request
 from morph.train.sweep import StageResult, Sweep
-from morph.train.sweeper import Plan, Progress, collect, make_plan, run_sweep
+from morph.train.sweeper import Plan, Progress, collect, make_plan, run_sweep, sweep_of
 from tests.test_train_data import folder
 
 
@@ -195,3 +195,23 @@ def test_a_killed_sweep_leaves_no_worker_behind(tmp_path: Path) -> None:
     latest = run.latest()
     assert latest is not None and run.summary is None
     assert len(run.metrics()) == int(latest.name.removeprefix("step-"))
+
+
+def test_runs_that_cannot_be_one_sweep_are_refused(tmp_path: Path) -> None:
+    folder(tmp_path / "text")
+    plan = plan_for(tmp_path, stages=(0,))
+    run = finish(plan, 0, 0)
+    assert [r.seed for r in sweep_of([run])[0].runs] == [0]
+    with pytest.raises(MorphError, match="no runs: give at least one"):
+        sweep_of([])
+    recipe = plan.recipe.with_(seed=1)
+    other = Run.create(tmp_path / "other", morph.fork("nope", plan.size), recipe, plan.corpus, "cpu")
+    with pytest.raises(MorphError, match="other is of no stage: a sweep compares stages"):
+        sweep_of([run, other])
+    unfinished = Run.create(tmp_path / "more", run.config, recipe, plan.corpus, "cpu")
+    with pytest.raises(MorphError, match="more is not finished: continue it with"):
+        sweep_of([run, unfinished])
+    longer = Run.create(tmp_path / "longer", run.config, recipe.with_(steps=4), plan.corpus, "cpu")
+    train(longer, corpus=plan.corpus)
+    with pytest.raises(MorphError, match="longer has another recipe than"):
+        sweep_of([run, longer])

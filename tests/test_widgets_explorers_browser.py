@@ -118,7 +118,7 @@ def test_the_first_reading_is_of_a_key_in_sight(open_page: Open, widgets: dict[s
 
 @pytest.mark.parametrize("name", ["attention", "router"])
 def test_what_is_drawn_before_it_is_on_the_page_gets_its_colours(open_page: Open, name: str) -> None:
-    start = 'showOnPage(document.getElementById("figure"), document.getElementById("state"));'
+    start = 'showOnPage(widget, document.getElementById("figure"), document.getElementById("state"));'
     late = """
     const el = document.createElement("div");
     widget().render({ model: pageModel(JSON.parse(document.getElementById("state").textContent)), el });
@@ -131,7 +131,12 @@ def test_what_is_drawn_before_it_is_on_the_page_gets_its_colours(open_page: Open
     )
     colours = open_page(name).evaluate(count)
     assert colours > 10
-    page = open_page(name, edit=lambda text: text.replace(start, late))
+
+    def shown_late(text: str) -> str:
+        assert start in text
+        return text.replace(start, late)
+
+    page = open_page(name, edit=shown_late)
     page.wait_for_function(f"expected => ({count})() === expected", arg=colours, timeout=5000)
 
 

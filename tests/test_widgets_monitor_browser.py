@@ -68,7 +68,7 @@ def open_page(browser: Any, monitor: TrainingMonitor, tmp_path: Path) -> Iterato
 
         def open_it(width: int = 940, live: bool = False, **style: Any) -> Any:
             text = monitor.to_html()
-            start = 'showOnPage(document.getElementById("figure"), document.getElementById("state"));'
+            start = 'showOnPage(widget, document.getElementById("figure"), document.getElementById("state"));'
             assert start in text
             page = show(text.replace(start, LIVE) if live else text, width, **style)
             page.locator(".lm-figure").focus()

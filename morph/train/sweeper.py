@@ -21,7 +21,7 @@ import torch
 
 import morph
 from morph.errors import MorphError
-from morph.steps import SLUGS
+from morph.steps import SIZES, SLUGS
 from morph.train.data import Corpus, load_corpus
 from morph.train.device import world
 from morph.train.files import (
@@ -289,35 +289,43 @@ def sweep_of(runs: Iterable[Run]) -> Sweep:
     runs = list(runs)
     if not runs:
         raise MorphError("no runs: give at least one that is finished")
-    shared = _shared(runs[0])
+    places = [_place(run) for run in runs]
+    shared = _shared(runs[0], places[0][1])
     by_stage: dict[int, list[SeedRun]] = {}
-    for run in runs:
-        summary, stage = run.summary, run.facts["stage"]
+    for run, (stage, size) in zip(runs, places, strict=True):
+        summary = run.summary
         if summary is None:
             raise MorphError(f"{run.path} is not finished: continue it with: morph train --out {run.path} --resume")
-        if stage not in SLUGS or run.config != morph.stage(stage, size=run.facts["size"]):
-            raise MorphError(f"{run.path} is of no stage: a sweep compares stages (morph train --stage)")
-        if (differs := [name for name, value in _shared(run).items() if value != shared[name]]) != []:
+        if (differs := [name for name, value in _shared(run, size).items() if value != shared[name]]) != []:
             raise MorphError(f"{run.path} has another {differs[0]} than {runs[0].path}: they cannot be compared")
         scores = summary.validation_bits_per_byte, summary.cpu_seconds, summary.train_bits_per_byte
-        by_stage.setdefault(SLUGS.index(stage), []).append(SeedRun(run.seed, *scores))
+        by_stage.setdefault(stage, []).append(SeedRun(run.seed, *scores))
     facts, recipe = runs[-1].facts, runs[-1].recipe
     return Sweep(
-        size=facts["size"],
+        size=shared["size"],
         steps=recipe.steps,
         seeds=tuple(dict.fromkeys(run.seed for run in runs)),
         recipe=shared["recipe"],
         corpus={name: facts["corpus"][name] for name in ("name", "sha256", "train_bytes", "validation_bytes")},
         versions=facts["versions"],
         date=facts["date"],
-        stages=tuple(_costed(stage, facts["size"], tuple(found)) for stage, found in sorted(by_stage.items())),
+        stages=tuple(_costed(stage, shared["size"], tuple(found)) for stage, found in sorted(by_stage.items())),
     )
 
 
-def _shared(run: Run) -> dict[str, Any]:
+def _place(run: Run) -> tuple[int, str]:
+    """The stage and the size that a run's config is."""
+    for size in SIZES:
+        for stage in range(len(SLUGS)):
+            if run.config == morph.stage(stage, size=size):
+                return stage, size
+    raise MorphError(f"{run.path} is of no stage: a sweep compares stages (morph train --stage)")
+
+
+def _shared(run: Run, size: str) -> dict[str, Any]:
     """What runs must have in common to be compared."""
     recipe = {name: value for name, value in run.recipe.to_dict().items() if name != "seed"}
-    return {"size": run.facts["size"], "recipe": recipe, "text": run.facts["corpus"]["sha256"]}
+    return {"size": size, "recipe": recipe, "text": run.facts["corpus"]["sha256"]}
 
 
 def _costed(stage: int, size: str, runs: tuple[SeedRun, ...]) -> StageResult:
