@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from morph.story import Figure
+from morph.story import Figure, Frame
 from morph.story.written import small, ten, times
 from scenes.board import Board
 from scenes.charts import Axes, axes, dots, scale
@@ -80,7 +80,11 @@ def bounded(board: Board, figure: Figure, index: int, theme: Theme) -> None:
 
 def gradient(board: Board, figure: Figure, index: int, theme: Theme) -> None:
     """The gradient's length by layer, relative to the top, for five placements."""
-    frame = figure.frames[index - 1]
+    descent(board, theme, figure.frames[index - 1])
+
+
+def descent(board: Board, theme: Theme, frame: Frame) -> None:
+    """A curve for each placement that the frame names, from the last layer to the first."""
     layers, words = frame.facts["layers"], frame.facts["names"]
     series = {name: frame.values(name)[1:] for name in words}
     low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from morph.story.written import ten, times
+from morph.story.written import ten
 from scenes.charts import Axes, axes, dots, line, number
-from scenes.fig02_norms import ROLES
+from scenes.fig02_norms import ROLES, descent
 from scenes.fig02_parts import PLOT, curve, layer_ticks, named
 from scenes.parts import polylines
 from scenes.pen import Pen
@@ -17,20 +17,7 @@ TRAINED = (-3.1, -1.85, 6.2, 2.7)
 
 def gradients(pen: Pen) -> None:
     """The gradient's length by layer, relative to the top, on its way down."""
-    layers, words = pen.facts["layers"], pen.facts["names"]
-    series = {name: pen.at(name)[1:][::-1] for name in words}
-    low, high = min(float(v.min()) for v in series.values()), max(float(v.max()) for v in series.values())
-    area = Axes(PLOT, (-max(layers, 2), -1), (0.85 * low, 1.15 * high), log_y=True)
-    ticks = [t for t in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0) if 0.85 * low <= t <= 1.15 * high]
-    axes(
-        pen.board, "depth", pen.theme, area, x_label="layer, from the last to the first",
-        x_ticks=[(-t, f"{t:g}") for t in sorted({1, *layer_ticks(layers)[1:]})], y_ticks=ticks,
-        y_label="gradient at the stream, relative to the top layer’s",
-    )  # fmt: skip
-    xs = np.arange(-layers, 0)
-    for name, ys in series.items():
-        curve(pen.board, name, pen.theme, area, ys, ROLES[name], xs=xs, width=4, dash=name == "post-branch")
-    named(pen.board, pen.theme, area, series, {n: f"{w}, × {times(series[n][-1])}" for n, w in words.items()})
+    descent(pen.board, pen.theme, pen.frame)
 
 
 def growth(pen: Pen) -> None:

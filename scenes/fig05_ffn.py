@@ -12,8 +12,7 @@ from morph.story import Figure
 from scenes import fig05_matrices as matrices
 from scenes import fig05_plots as plots
 from scenes.board import Board
-from scenes.chrome import chrome
-from scenes.pen import Pen
+from scenes.pen import Pen, still
 from scenes.theme import Theme
 
 DRAW: dict[str, Callable[[Pen], None]] = {
@@ -32,8 +31,4 @@ DRAW: dict[str, Callable[[Pen], None]] = {
 
 def board(figure: Figure, index: int, theme: Theme) -> Board:
     """The still of frame `index` (1 to 9)."""
-    frame = figure.frames[index - 1]
-    made = Board()
-    chrome(made, frame, theme, f"{index:02d} / {len(figure):02d}")
-    DRAW[frame.key](Pen(made, theme, frame))
-    return made
+    return still(figure, index, theme, DRAW)

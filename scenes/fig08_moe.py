@@ -14,8 +14,8 @@ from scenes import fig08_balance as balance
 from scenes import fig08_counts as counts
 from scenes import fig08_layer as layer
 from scenes.board import Board
-from scenes.chrome import chrome
 from scenes.fig08_stage import Stage
+from scenes.pen import still
 from scenes.theme import Theme
 
 DRAW: dict[str, Callable[[Stage], None]] = {
@@ -37,8 +37,4 @@ DRAW: dict[str, Callable[[Stage], None]] = {
 
 def board(figure: Figure, index: int, theme: Theme) -> Board:
     """The still of frame `index` (1 to 12)."""
-    frame = figure.frames[index - 1]
-    made = Board()
-    chrome(made, frame, theme, f"{index:02d} / {len(figure):02d}")
-    DRAW[frame.key](Stage(made, theme, frame))
-    return made
+    return still(figure, index, theme, DRAW, Stage)

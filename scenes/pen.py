@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
-from morph.story import Frame
+from morph.story import Figure, Frame
 from scenes.board import Board
+from scenes.chrome import chrome
 from scenes.shape import Point
 from scenes.theme import Theme
 from scenes.type import fitted
@@ -32,3 +34,13 @@ class Pen:
         """Put a label; one wider than `room` units is cut."""
         ink = self.theme.colour(colour or self.colour)
         self.board.put(key, fitted(words, room, size, ink, weight).at(*at, anchor))
+
+
+def still(
+    figure: Figure, index: int, theme: Theme, draw: Mapping[str, Callable[[Any], None]], pen: type[Pen] = Pen
+) -> Board:
+    """The still of frame `index` (from 1): what stands around a picture, and what `draw` has for the frame's key."""
+    frame, made = figure.frames[index - 1], Board()
+    chrome(made, frame, theme, f"{index:02d} / {len(figure):02d}")
+    draw[frame.key](pen(made, theme, frame))
+    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +15,8 @@ import torch.nn.functional as F
 from morph.lab.result import recorded
 from morph.story import Figure, Frame, figure
 from morph.story.norm_heads import EARLY, FACTORS
-from morph.story.norm_places import PLACES
+from morph.story.norm_places import PLACES, WHO
+from morph.story.released import RELEASED
 from morph.story.stream import gradients, read
 from morph.story.subject import subject
 from tests.stories import with_array
@@ -172,3 +174,15 @@ def test_a_model_without_qk_norm_gets_one_for_the_comparison() -> None:
     frame = of("gated-ffn").frames[KEYS.index("logits")]
     assert frame.facts["made"] and "put in" in frame.source
     assert not at("logits").facts["made"] and "taken out" in at("logits").source
+
+
+def test_released_models_stand_where_their_configs_put_their_norms() -> None:
+    """Each name of a frame is the beginning of released models' names, and all of those have that placement."""
+    names = {"GPT-2": "GPT-2", "Llama": "Llama", "Qwen3": "Qwen3", "DeepSeek-V3": "DeepSeek-V3", "Gemma 2": "Gemma 2",
+             "3": "Gemma 3", "Trinity Large": "Trinity Large", "Olmo 3": "Olmo 3"}  # fmt: skip
+    for placement, told in WHO.items():
+        for word in re.split(r", | and ", told):
+            if word in ("the Transformer of 2017", "OLMo 2"):  # not in the list of released models
+                continue
+            found = [model.config.placement for name, model in RELEASED.items() if name.startswith(names[word])]
+            assert found and set(found) == {placement}, word

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from morph.lab.needs import BYTE_FREQUENCIES
 from morph.story.frame import Claim, Frame
 from morph.story.measured import by_seed, run
 from morph.story.residual_kit import Material, make, near, numbers
-from morph.story.residual_norms import NAMES, small_enough
-from morph.story.stream import gradients, passed_on, rms
+from morph.story.residual_norms import NAMES, descents, small_enough
+from morph.story.stream import passed_on, rms
 from morph.story.written import small, times
 
 PLACES = ("post", "pre", "sandwich", "post-branch")
@@ -37,8 +38,9 @@ def _half(m: Material, placement: str) -> dict[str, Any]:
     stream = m.placed[placement]
     layer = stream.subject.config.n_layers // 2
     before, after = stream.states[2 * layer], stream.states[2 * layer + 1]
-    read = "" if placement in ("post", "post-branch") else "attention_norm"
-    copy = before if not read else before / before.double().square().mean(-1, keepdim=True).sqrt()
+    with torch.no_grad():  # the norm on the branch, where there is one before attention
+        own: Any = stream.subject.model.blocks[layer].attention_norm
+        copy = own(before) if placement in ("pre", "sandwich") else before
     sizes = {
         name: round(float(rms(x[None])[0]), 4)
         for name, x in (("before", before), ("copy", copy), ("delta", stream.deltas[2 * layer]), ("after", after))
@@ -164,8 +166,8 @@ def post_branch(m: Material) -> Frame:
 @small_enough("gradients", "The gradient on its way down")
 def gradient(m: Material) -> Frame:
     """The loss's gradient at every layer, by place."""
-    lengths = {name: gradients(m.placed[name].subject) for name in PLACES}
-    down = {name: float(g[1] / g[-1]) for name, g in lengths.items()}
+    lengths = descents(m, PLACES)
+    down = {name: float(array.values[1]) for name, array in lengths.items()}
     told = ", ".join(f"{NAMES[name]} {times(down[name])}" for name in PLACES[1:])
     return make(
         m,
@@ -189,10 +191,7 @@ def gradient(m: Material) -> Frame:
             text="The gradient at the top is the measure, 1 in every place.",
             holds=lambda f: all(float(f.values(name)[-1]) == 1 for name in PLACES),
         ),
-        arrays={
-            name: numbers(g / g[-1], ("layers passed",), "‖∂ loss / ∂ stream‖ after each layer, over that at the top")
-            for name, g in lengths.items()
-        },
+        arrays=lengths,
         facts={"names": {name: NAMES[name] for name in PLACES}},
     )
 

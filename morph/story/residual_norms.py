@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 
@@ -179,11 +179,18 @@ def bounded(m: Material) -> Frame:
     )
 
 
+def descents(m: Material, names: Sequence[str]) -> dict[str, Array]:
+    """The gradient's length at the stream after each layer, over that at the top, for each placement."""
+    source = "‖∂ loss / ∂ stream‖ after each layer, over that at the top"
+    found = {name: gradients(m.placed[name].subject) for name in names}
+    return {name: numbers(g / g[-1], ("layers passed",), source) for name, g in found.items()}
+
+
 @small_enough("gradient", "The gradient that reaches layer 1")
 def backward(m: Material) -> Frame:
     """The gradient on its way down, by placement."""
-    lengths = {name: gradients(stream.subject) for name, stream in m.placed.items()}
-    down = {name: float(g[1] / g[-1]) for name, g in lengths.items()}
+    lengths = descents(m, PLACEMENTS)
+    down = {name: float(array.values[1]) for name, array in lengths.items()}
     direction = "grows" if min(down.values()) > 1 else "changes"
     post, pre, scaled = (times(down[name]) for name in ("post", "pre", "depth-scaled-sandwich"))
     return make(
@@ -209,10 +216,7 @@ def backward(m: Material) -> Frame:
             text="The gradient at the top is the measure, 1 under every placement.",
             holds=lambda f: all(float(f.values(n)[-1]) == 1 for n in PLACEMENTS),
         ),
-        arrays={
-            name: numbers(g / g[-1], ("layers passed",), "‖∂ loss / ∂ stream‖ after each layer, over that at the top")
-            for name, g in lengths.items()
-        },
+        arrays=lengths,
         facts={"names": NAMES},
     )
 
