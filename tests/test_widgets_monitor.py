@@ -155,7 +155,7 @@ def test_it_is_stopped_and_gone_on_by_its_buttons(corpus: Corpus) -> None:
     assert monitor.state["at"] in ("stopping", "stopped")
     assert monitor.wait() is False
     taken = len(monitor.history["sliding-window"].reports)
-    assert monitor.state["words"] == f"Stopped at 9 sliding-window, step {taken} of 5000; Start goes on from there."
+    assert monitor.state["words"] == f"Stopped at 9 sliding-window, step {taken} of 5000; Go on takes it up from there."
     assert monitor.state["said"] == monitor.state["words"] and monitor.curves[0]["taken"] == taken
     press("start")
     until(lambda: len(monitor.history["sliding-window"].reports) > taken)

@@ -184,7 +184,7 @@ class TrainingMonitor(Widget):
         return {
             READY: f"Not started: {several}.",
             TRAINING: f"Training {taken}." if not work.is_stopping else f"Stopping after this step: {taken}.",
-            STOPPED: f"Stopped at {taken}; Start goes on from there.",
+            STOPPED: f"Stopped at {taken}; Go on takes it up from there.",
             FINISHED: f"Done: {several}.",
             FAILED: f"Failed at {taken or 'the start'}: {_cause(work.error)}",
         }[work.state]
