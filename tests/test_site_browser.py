@@ -78,6 +78,10 @@ FAULTS = """() => {
 }"""
 
 
+FOLLOWED = """theme =>
+  [...document.querySelectorAll(".lm-figure")].every((figure) => figure.dataset.theme === theme)"""
+
+
 def check_every_page(site: Path, open_page: Open) -> None:
     for name in pages_of(site):
         page = None
@@ -90,8 +94,7 @@ def check_every_page(site: Path, open_page: Open) -> None:
                 assert page.evaluate(FAULTS) == [], f"{name}, {size[0]} px, {theme}"
                 ground = page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor")
                 assert (sum(map(int, re.findall(r"\d+", ground))) < 200) == (theme == "dark")
-                figures = page.locator(".lm-figure").evaluate_all("all => all.map((f) => f.dataset.theme)")
-                assert set(figures) <= {theme}
+                page.wait_for_function(FOLLOWED, arg=theme)  # they hear of it with the next picture
         assert page is not None
         page.wait_for_function("() => [...document.images].every((i) => i.complete)")
         hidden = "getComputedStyle(i).display === 'none'"
