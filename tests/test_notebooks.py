@@ -314,15 +314,85 @@ def router_reads_through_the_kernel(page: Any) -> None:
     assert page.locator(".lm-text").count() == 1
 
 
+def attention_reads_through_the_kernel(page: Any) -> None:
+    """Another text is read by the model: its weights, chosen by keys that do nothing to the cells."""
+    from morph.story.explore import attention
+    from morph.story.subject import subject
+
+    text = "while x: x -= y"
+    weights = attention(subject("windows"), text).arrays["weights"].values
+    shown = page.locator(".lm-figure", has=page.locator(".lm-text"))
+    field, before = shown.get_by_label("Text to read"), page.evaluate(CELLS)
+    shown.scroll_into_view_if_needed()
+    field.fill(text)
+    field.press("Enter")
+    page.wait_for_function(f"() => document.querySelectorAll('.lm-tokens .lm-token').length === {len(text)}")
+    shown.focus()
+    for key in ("PageDown", "End", "ArrowLeft", "a", "x"):
+        page.keyboard.press(key)
+    last = len(text) - 1
+    expected = (
+        f"layer 0, head 1: “y” ({last}) looks at “␣” ({last - 1}) with weight {weights[0, 1, last, last - 1]:.3f}"
+    )
+    assert shown.locator(".lm-reading").text_content() == expected
+    assert page.evaluate(CELLS) == before
+
+
+def training_is_stopped_by_its_button(page: Any) -> None:
+    """A run of the cell starts anew; Start, Stop and Go on are heard; what was drawn survives a reload of the page."""
+    shown = page.locator(".lm-figure[aria-label*='15 models']")
+    lines = "() => document.querySelector('.lm-monitor').querySelectorAll('polyline').length"
+
+    def is_at(state: str) -> None:
+        found = "document.querySelector('.lm-figure:has(.lm-models)')?.dataset.state"  # the first of two
+        page.wait_for_function(f"() => {found} === '{state}'", timeout=60_000)
+
+    assert "Done: 15 models, 3 steps each." in shown.locator(".lm-reading").text_content()
+    cells = page.evaluate(CELLS)
+    in_code_of(page, shown)
+    page.keyboard.press("Control+Enter")
+    is_at("ready")
+    shown.scroll_into_view_if_needed()
+    shown.get_by_role("button", name="Start").click()
+    is_at("training")
+    page.wait_for_function(f"() => ({lines})() > 0", timeout=60_000)
+    shown.get_by_role("button", name="Stop").click()
+    is_at("stopped")
+    words = shown.locator(".lm-reading").text_content()
+    assert re.match(r"Stopped at \d+ [\w-]+, step \d of 3; Start goes on from there", words)
+    assert shown.get_by_role("status").text_content() == words
+    drawn = page.evaluate(lines)
+    shown.focus()
+    for key in ("ArrowUp", "b", "x", "d", "d"):
+        page.keyboard.press(key)
+    assert page.evaluate(CELLS) == cells
+
+    page.locator(".jp-Notebook").first.click(position={"x": 3, "y": 3})
+    page.keyboard.press("Control+s")
+    page.wait_for_function("() => !document.querySelector('.jp-mod-dirty')")
+    page.wait_for_timeout(1000)
+    page.reload()
+    is_at("stopped")
+    page.wait_for_function(f"() => ({lines})() === {drawn}")
+    assert shown.locator(".lm-reading").text_content() == words
+    shown.focus()
+    page.keyboard.press(" ")  # and it goes on
+    is_at("finished")
+    assert page.evaluate(lines) == 15
+
+
 DRIVEN: dict[str, tuple[int, list[Any]]] = {
     "00_the_morph": (14, []),
+    "02_position": (12, []),
+    "06_masks": (12, [attention_reads_through_the_kernel]),
     "07_mixture_of_experts": (12, [router_reads_through_the_kernel]),
+    "11_train_every_stage": (14, [training_is_stopped_by_its_button]),
 }
 """Notebooks that are used in JupyterLab: how many frames their figure has, and what else is done."""
 
 
 @pytest.mark.browser
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_reader_works_in_jupyterlab(lab: str, tmp_path: Path) -> None:
     with chromium() as browser:
         for name, (frames, more) in DRIVEN.items():  # one server for all: starting it costs more than a notebook
