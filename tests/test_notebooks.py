@@ -359,7 +359,7 @@ def training_is_stopped_by_its_button(page: Any) -> None:
     shown.get_by_role("button", name="Stop").click()
     is_at("stopped")
     words = shown.locator(".lm-reading").text_content()
-    assert re.match(r"Stopped at \d+ [\w-]+, step \d of 3; Start goes on from there", words)
+    assert re.match(r"Stopped at \d+ [\w-]+, step \d of 3; Go on takes it up from there", words)
     assert shown.get_by_role("status").text_content() == words
     drawn = page.evaluate(lines)
     shown.focus()
